@@ -1,0 +1,1 @@
+//! attach: see the crate's map.

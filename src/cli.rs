@@ -1,0 +1,1 @@
+//! cli: see the crate's map.

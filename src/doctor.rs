@@ -1,0 +1,1 @@
+//! doctor: see the crate's map.

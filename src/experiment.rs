@@ -1,0 +1,1 @@
+//! experiment: see the crate's map.

@@ -1,0 +1,20 @@
+//! alloctop: where is the memory, and which of my actions moved it?
+#![doc = ""]
+
+pub mod allocator;
+pub mod app;
+pub mod attach;
+pub mod cli;
+pub mod clock;
+pub mod doctor;
+pub mod driver;
+pub mod experiment;
+pub mod once;
+pub mod parity;
+pub mod reading;
+pub mod sample;
+pub mod snapshot;
+pub mod source;
+pub mod ui;
+pub mod units;
+pub mod worker;

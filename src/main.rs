@@ -1,0 +1,3 @@
+//! The alloctop binary: parse, run, exit code.
+
+fn main() {}

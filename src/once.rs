@@ -1,0 +1,1 @@
+//! once: see the crate's map.

@@ -1,0 +1,1 @@
+//! parity: see the crate's map.

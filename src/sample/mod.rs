@@ -1,0 +1,96 @@
+//! From sources to history: the sampler (`sampler`), the bounded history (`history`) and the bill (`bill`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::allocator::stats::DeviceStats;
+use crate::clock::Moment;
+use crate::reading::Reading;
+use crate::source::{DeviceActivity, DeviceIdentity, DeviceMemory, DeviceProcess, HostCeiling, HostMemory};
+use crate::units::Bytes;
+
+pub mod bill;
+pub mod history;
+pub mod sampler;
+
+/// A value with the moment at which it was read: a stalled source shows the age of its data (AC-17).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aged<T> {
+    /// The reading.
+    pub reading: Reading<T>,
+    /// When it was taken.
+    pub at: Moment,
+}
+
+/// Everything that was read for one tick, all on one clock.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The tick's moment.
+    pub at: Moment,
+    /// How late the tick came.
+    pub late_by: Duration,
+    /// Ticks that were lost since the sample before.
+    pub lost: u32,
+    /// The watched process on the host.
+    pub host: Reading<HostMemory>,
+    /// What bounds it on the host.
+    pub ceiling: Reading<HostCeiling>,
+    /// The device part; shared with the next samples while the device's thread has nothing newer.
+    pub device: Arc<DeviceSample>,
+    /// The watched allocator's counters: our own, or those of an attached process (summed over its devices only where the
+    /// screen says so; here: those of the device that is shown).
+    pub counters: Reading<Arc<DeviceStats>>,
+    /// True when `counters` are the last good ones and not from this tick (torn reads; allocator-spec 7.7).
+    pub counters_stale: bool,
+    /// What this program itself costs.
+    pub own: OwnCost,
+}
+
+/// The device's figures of one read, with their own moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSample {
+    /// When the read began.
+    pub at: Moment,
+    /// How long the read took (AC-19).
+    pub took: Duration,
+    /// Which device.
+    pub identity: Reading<DeviceIdentity>,
+    /// Its memory.
+    pub memory: Reading<DeviceMemory>,
+    /// Its processes.
+    pub processes: Reading<Vec<DeviceProcess>>,
+    /// Memory moved between the read before and the read after the process list, twice: the bill is marked *moving*.
+    pub moving: bool,
+    /// Slow figures.
+    pub activity: Reading<DeviceActivity>,
+}
+
+impl DeviceSample {
+    /// What the driver charges to `pid` on this device, over its kinds of context. `Absent` if it is not listed.
+    pub fn vram_of(&self, pid: u32) -> Reading<Bytes> {
+        use crate::reading::WhyKind;
+        self.processes.as_ref().and_then(|list| {
+            let mut found: Option<Bytes> = None;
+            for p in list.iter().filter(|p| p.pid == pid) {
+                match &p.vram {
+                    // A process with a compute and a graphics context is listed twice with the same figure.
+                    Reading::Is(v) => found = Some(found.map_or(*v, |f| f.max(*v))),
+                    Reading::Missing(why) => return Reading::Missing(why.clone()),
+                }
+            }
+            found.map_or_else(
+                || Reading::missing(WhyKind::Absent, "not in the device's process list: no CUDA context"),
+                Reading::Is,
+            )
+        })
+    }
+}
+
+/// What this program costs (AC-19).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OwnCost {
+    /// Share of one core since the last measurement, in percent; `None` before the second one.
+    pub cpu_percent: Option<f32>,
+    /// Our resident set.
+    pub rss: Option<Bytes>,
+}

@@ -1,0 +1,1 @@
+//! snapshot: see the crate's map.

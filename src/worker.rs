@@ -1,0 +1,1 @@
+//! worker: see the crate's map.
