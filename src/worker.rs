@@ -1,1 +1,0 @@
-//! worker: see the crate's map.
