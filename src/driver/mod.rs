@@ -45,6 +45,15 @@ pub enum DriverError {
     Unavailable(String),
 }
 
+/// What making the context cost. It happens within the first call that needs one, and is told apart from that call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextMade {
+    /// Bytes that the driver charges to the process for it, where the driver itself tells.
+    pub bytes: Option<u64>,
+    /// How long it took.
+    pub took: Duration,
+}
+
 /// The driver calls that a caching allocator needs. Addresses and sizes are bytes. An implementation belongs to one
 /// device and one thread; it keeps no statistics.
 pub trait Driver {
@@ -72,6 +81,29 @@ pub trait Driver {
     fn wait_event(&mut self, event: EventId) -> Result<(), DriverError>;
     /// cuStreamSynchronize.
     fn synchronize(&mut self, stream: StreamId) -> Result<(), DriverError>;
-    /// The time that the calls since the last `take_cost` took: measured on a card, modelled on a simulated one.
+    /// The time that the calls since the last `take_cost` took: measured on a card, modelled on a simulated one. The
+    /// making of the context is not in it.
     fn take_cost(&mut self) -> Duration;
+
+    /// cuMemsetD8Async of `size` bytes from `address` on, with zeros: writes every page. A driver without memory behind
+    /// its addresses has nothing to write.
+    fn fill(&mut self, _address: u64, _size: u64, _stream: StreamId) -> Result<(), DriverError> {
+        Ok(())
+    }
+    /// cuStreamCreate: a stream that does not wait for the default stream.
+    fn new_stream(&mut self) -> Result<StreamId, DriverError> {
+        Err(DriverError::Unavailable(
+            "this driver has only the default stream".into(),
+        ))
+    }
+    /// Gives `stream` work that lasts for `time`.
+    fn keep_busy(&mut self, _stream: StreamId, _time: Duration) -> Result<(), DriverError> {
+        Err(DriverError::Unavailable(
+            "this driver's streams have no work of their own".into(),
+        ))
+    }
+    /// What making the context cost, once: on the first call after it was made.
+    fn take_context(&mut self) -> Option<ContextMade> {
+        None
+    }
 }
