@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod driver;
 pub mod experiment;
 pub mod once;
+pub mod panics;
 pub mod parity;
 pub mod reading;
 pub mod sample;

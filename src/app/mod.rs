@@ -1,1 +1,287 @@
-//! app: see the crate's map.
+//! The application as a state machine: events in, effects out (design rule 7). It reads no clock, touches no terminal and
+//! no device; [`run`] feeds it and performs what it asks for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::sample::Sample;
+use crate::sample::history::History;
+use crate::ui::Look;
+use crate::ui::axis::Scale;
+use crate::units::Bytes;
+use crate::worker::{BlockKey, Command, Dtype, Outcome, Shape, State};
+
+pub mod action;
+pub mod outcome;
+pub mod panels;
+pub mod run;
+pub mod sizes;
+pub mod terminal;
+pub mod update;
+pub mod view;
+
+/// Something that the loop tells the application.
+#[derive(Debug)]
+pub enum Event {
+    /// A key was pressed.
+    Key(crossterm::event::KeyEvent),
+    /// A new sample.
+    Sample(Box<Sample>),
+    /// The allocator's thread did something; its state afterwards.
+    Outcome(Box<Outcome>, Arc<State>),
+    /// Time passed: hints fade.
+    Tick,
+}
+
+/// Something that the loop is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send this to the allocator's thread.
+    Send(Command),
+    /// Watch this process from now on; `None` is ourselves.
+    Watch(Option<u32>),
+    /// Show the next device.
+    NextDevice,
+    /// Draw the whole screen again.
+    Redraw,
+    /// Suspend the program.
+    Suspend,
+    /// Leave.
+    Quit,
+    /// Write the screen as SVG.
+    WriteScreen(std::path::PathBuf),
+    /// Write a text.
+    WriteText(std::path::PathBuf, String),
+}
+
+/// What does not change while the program runs.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Colours and characters.
+    pub look: Look,
+    /// The simulated device stands in for a GPU: the badge.
+    pub simulated: bool,
+    /// Keys that act on other processes are off.
+    pub readonly: bool,
+    /// Our own process.
+    pub own_pid: u32,
+    /// What bounds our own allocator.
+    pub budget: Option<Bytes>,
+    /// Where files go when `w` names no folder.
+    pub folder: std::path::PathBuf,
+}
+
+/// Which area the arrow keys move in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Focus {
+    /// The panels.
+    #[default]
+    Graphs,
+    /// The list of live blocks.
+    Blocks,
+    /// The block strip.
+    Strip,
+    /// The process table.
+    Table,
+}
+
+/// A frozen picture: sampling goes on, drawing does not (trippy's way: the next snapshot is not taken).
+#[derive(Clone, Debug)]
+pub struct Paused {
+    /// When it was frozen.
+    pub at: Moment,
+    /// The right end of the time axis, moved by the arrow keys.
+    pub cursor: Moment,
+    /// The sample that was shown.
+    pub sample: Option<Arc<Sample>>,
+}
+
+/// What is open over the dashboard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Open {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The help, scrolled by so many lines.
+    Help(usize),
+    /// What each figure is.
+    Explain(usize),
+    /// The configuration editor with its text.
+    Configure(String),
+    /// The chooser of what to write, with the selected row.
+    Write(usize),
+}
+
+/// One entry of the event log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// When.
+    pub at: Moment,
+    /// Its letter on the time axis.
+    pub letter: char,
+    /// What was done.
+    pub text: String,
+    /// What it cost, or why it was not done.
+    pub cost: String,
+    /// It was refused or it failed.
+    pub refused: bool,
+}
+
+/// The figures that changes are measured from: RSS, VRAM, allocated, reserved.
+pub type Figures = [Option<u64>; 4];
+
+/// The state of the application.
+pub struct App {
+    /// What does not change.
+    pub setup: Setup,
+    /// All samples of the watched process, in tiers.
+    pub history: History,
+    /// The newest sample.
+    pub sample: Option<Arc<Sample>>,
+    /// Our allocator's state.
+    pub worker: Arc<State>,
+    /// The process that is watched in place of ours.
+    pub watched: Option<u32>,
+    /// Now: the moment of the last event.
+    pub now: Moment,
+    /// Frozen, or live.
+    pub paused: Option<Paused>,
+    /// Length of the time axis.
+    pub zoom: Duration,
+    /// y scale of all panels.
+    pub scale: Scale,
+    /// One panel alone.
+    pub alone: Option<usize>,
+    /// The panel with the focus.
+    pub panel: usize,
+    /// The area with the focus.
+    pub focus: Focus,
+    /// The block strip is shown.
+    pub strip: bool,
+    /// The process table is shown.
+    pub table: bool,
+    /// The selected block.
+    pub selected: Option<BlockKey>,
+    /// What the next block will be.
+    pub sizes: sizes::Sizes,
+    /// Event log, oldest first, bounded.
+    pub log: VecDeque<LogEntry>,
+    /// The sentence about the last action, and whether it was refused.
+    pub sentence: (String, bool),
+    /// Figures before the last action.
+    pub baseline: Figures,
+    /// Sampled maxima since the start or since `R`.
+    pub highest: Figures,
+    /// `R` was pressed: sampled maxima are since then.
+    pub since_reset: bool,
+    /// A hint in the footer, and until when.
+    pub hint: Option<(String, Moment)>,
+    /// What is open.
+    pub open: Open,
+    /// Tops of the automatic y ranges in the frame before.
+    pub tops: [Option<u64>; 4],
+    /// Ticks lost so far.
+    pub lost: u64,
+    /// Commands sent and not yet answered.
+    pub outstanding: usize,
+    /// The stream to take next with `S`.
+    pub streams: u64,
+}
+
+/// The default length of the time axis.
+pub const DEFAULT_ZOOM: Duration = Duration::from_secs(60);
+
+/// Entries kept of the event log.
+const LOG: usize = 500;
+
+impl App {
+    /// An application with nothing read yet.
+    pub fn new(setup: Setup, history: History, watched: Option<u32>, shape: Shape, dtype: Dtype) -> Self {
+        App {
+            setup,
+            history,
+            sample: None,
+            worker: Arc::default(),
+            watched,
+            now: Moment::default(),
+            paused: None,
+            zoom: DEFAULT_ZOOM,
+            scale: Scale::default(),
+            alone: None,
+            panel: 0,
+            focus: Focus::default(),
+            strip: false,
+            table: false,
+            selected: None,
+            sizes: sizes::Sizes::new(shape, dtype),
+            log: VecDeque::new(),
+            sentence: (welcome(watched), false),
+            baseline: [None; 4],
+            highest: [None; 4],
+            since_reset: false,
+            hint: None,
+            open: Open::default(),
+            tops: [None; 4],
+            lost: 0,
+            outstanding: 0,
+            streams: 1,
+        }
+    }
+
+    /// The sample that is shown: the newest, or the frozen one.
+    pub fn shown(&self) -> Option<&Arc<Sample>> {
+        match &self.paused {
+            Some(paused) => paused.sample.as_ref(),
+            None => self.sample.as_ref(),
+        }
+    }
+
+    /// The four figures of a sample; `None` where one is not known.
+    pub fn figures(sample: &Sample) -> Figures {
+        let counter = |f: fn(&crate::allocator::stats::DeviceStats) -> i64| {
+            sample.counters.value().and_then(|c| u64::try_from(f(c)).ok())
+        };
+        [
+            sample.host.value().map(|h| h.rss.0),
+            sample.vram().value().map(|b| b.0),
+            counter(|c| c.allocated_bytes.all.current),
+            counter(|c| c.reserved_bytes.all.current),
+        ]
+    }
+
+    /// Adds an entry to the event log and its letter to the time axis.
+    pub fn note(&mut self, entry: LogEntry) {
+        self.history.mark(entry.at, entry.letter, entry.text.clone());
+        if self.log.len() == LOG {
+            self.log.pop_front();
+        }
+        self.log.push_back(entry);
+    }
+
+    /// Shows `text` in the footer for some seconds.
+    pub fn tell(&mut self, text: impl Into<String>) {
+        self.hint = Some((text.into(), Moment(self.now.0 + Duration::from_secs(4))));
+    }
+
+    /// Takes a new sample in.
+    fn take(&mut self, sample: Sample) {
+        self.lost += u64::from(sample.lost);
+        for (highest, now) in self.highest.iter_mut().zip(App::figures(&sample)) {
+            *highest = (*highest).max(now);
+        }
+        if self.sample.is_none() {
+            self.baseline = App::figures(&sample);
+        }
+        self.history.push(&sample);
+        self.sample = Some(Arc::new(sample));
+    }
+}
+
+fn welcome(watched: Option<u32>) -> String {
+    match watched {
+        None => "g allocates a block on the GPU, c one in host memory, d deletes, f gives the cache back. Watch which curve moves.".into(),
+        Some(pid) => format!("Watching process {pid}, reading only: nothing in it is touched. x lists processes, ? helps."),
+    }
+}

@@ -1,0 +1,52 @@
+//! What the allocator's thread did becomes a log entry, a letter on the time axis and a sentence.
+
+use std::sync::Arc;
+
+use super::{App, LogEntry};
+use crate::ui::text;
+use crate::worker::{Outcome, State};
+
+impl App {
+    /// Takes an outcome in.
+    pub(super) fn answered(&mut self, outcome: &Outcome, state: Arc<State>) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.worker = state;
+        if let Some(first) = &outcome.first_use {
+            // The context's cost is an event of its own (issue 2.3).
+            let bytes = first.process.map(|b| format!("{b} in ")).unwrap_or_default();
+            self.note(LogEntry {
+                at: outcome.at,
+                letter: '!',
+                text: "CUDA context made by the first use".into(),
+                cost: format!("{bytes}{}", text::duration(first.took)),
+                refused: false,
+            });
+        }
+        let refused = outcome.result.is_err();
+        let cost = match &outcome.result {
+            Ok(_) => text::cost(outcome),
+            Err(_) => "refused".into(),
+        };
+        self.note(LogEntry {
+            at: outcome.at,
+            letter: text::letter(&outcome.command),
+            text: text::action(outcome),
+            cost,
+            refused,
+        });
+        self.sentence = (text::sentence(outcome), refused);
+        // A deleted block cannot stay selected; its neighbour takes over so that d, d, d deletes down the list.
+        if let Some(key) = self.selected
+            && !self.worker.blocks.iter().any(|b| b.key == key)
+        {
+            self.selected = self
+                .worker
+                .blocks
+                .iter()
+                .rev()
+                .find(|b| b.key < key)
+                .or(self.worker.blocks.first())
+                .map(|b| b.key);
+        }
+    }
+}

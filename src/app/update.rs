@@ -1,0 +1,399 @@
+//! Events change the state and ask for effects.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::action::{self, Action, Entry, Where};
+use super::{App, DEFAULT_ZOOM, Effect, Event, Focus, LogEntry, Open, Paused};
+use crate::clock::Moment;
+use crate::driver::StreamId;
+use crate::worker::{BlockKey, Command};
+
+/// Lengths of the time axis, in seconds: 10 s to 24 h (AC-32).
+const ZOOMS: [u64; 13] = [
+    10, 20, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400,
+];
+
+/// Streams that `S` goes through.
+const STREAMS: u64 = 4;
+
+impl App {
+    /// Takes an event in and returns what is to be done about it.
+    pub fn update(&mut self, event: Event, now: Moment) -> Vec<Effect> {
+        self.now = now;
+        if self.hint.as_ref().is_some_and(|(_, until)| *until <= now) {
+            self.hint = None;
+        }
+        match event {
+            Event::Key(key) => self.key(key),
+            Event::Sample(sample) => {
+                self.take(*sample);
+                Vec::new()
+            }
+            Event::Outcome(outcome, state) => {
+                self.answered(&outcome, state);
+                Vec::new()
+            }
+            Event::Tick => Vec::new(),
+        }
+    }
+
+    /// A key: the open dialog has it first, then the action table. Only presses act (AC-26).
+    fn key(&mut self, key: KeyEvent) -> Vec<Effect> {
+        if key.kind == KeyEventKind::Release {
+            return Vec::new();
+        }
+        let quit = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+        if let (Open::Configure(..), false) = (&self.open, quit) {
+            return self.edit(key);
+        }
+        let Some(entry) = action::lookup(&key) else {
+            return Vec::new();
+        };
+        if self.open != Open::Nothing
+            && let Some(effects) = self.in_overlay(entry.action, key)
+        {
+            return effects;
+        }
+        if let Err(hint) = self.allowed(entry) {
+            self.tell(hint);
+            return Vec::new();
+        }
+        self.act(entry.action)
+    }
+
+    /// Is this action offered now? If not, what to say.
+    fn allowed(&self, entry: &Entry) -> Result<(), String> {
+        let key = entry.keys[0];
+        match entry.place {
+            Where::Own => {
+                if let Some(pid) = self.watched {
+                    return Err(format!("{key} acts on our own allocator, but process {pid} is watched: start alloctop without -p"));
+                }
+                match &self.worker.ended {
+                    Some(why) => Err(why.to_string()),
+                    None => Ok(()),
+                }
+            }
+            Where::Others if self.setup.readonly => Err(format!("{key} is off: --readonly")),
+            Where::Table | Where::Others if !self.table => {
+                Err(format!("{key} works in the process table: x opens it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What an action does.
+    fn act(&mut self, action: Action) -> Vec<Effect> {
+        match action {
+            Action::AllocGpu | Action::AllocCpu | Action::Delete | Action::DeleteAll | Action::Flush => {
+                return self.own_action(action);
+            }
+            Action::Stream | Action::RecordAndDelete | Action::BusyStream | Action::OutOfMemory => {
+                return self.own_action(action);
+            }
+            Action::Smaller => self.sizes.smaller(),
+            Action::Larger => self.sizes.larger(),
+            Action::Configure => self.open = Open::Configure(self.worker.conf.clone()),
+            Action::ResetPeaks => return self.reset_peaks(),
+            Action::Pause => self.pause(),
+            Action::ZoomIn => self.zoom_by(-1),
+            Action::ZoomOut => self.zoom_by(1),
+            Action::ZoomReset => {
+                self.zoom = DEFAULT_ZOOM;
+                self.paused = None;
+            }
+            Action::Left => self.sideways(-1),
+            Action::Right => self.sideways(1),
+            Action::Oldest => self.far(false),
+            Action::Newest => self.far(true),
+            Action::Panel(n) => {
+                let i = usize::from(n.saturating_sub(1)).min(3);
+                self.panel = i;
+                self.alone = Some(i);
+            }
+            Action::AllPanels => self.alone = None,
+            Action::Expand => self.alone = if self.alone.is_some() { None } else { Some(self.panel) },
+            Action::NextArea => self.next_area(true),
+            Action::PreviousArea => self.next_area(false),
+            Action::Scale => {
+                self.scale = self.scale.next();
+                self.tops = [None; 4];
+                self.tell(format!("y scale: {}", self.scale.word()));
+            }
+            Action::RowUp => self.rows(-1),
+            Action::RowDown => self.rows(1),
+            Action::PageUp => self.rows(-10),
+            Action::PageDown => self.rows(10),
+            Action::Mark => self.mark(),
+            Action::NextDevice => return vec![Effect::NextDevice],
+            Action::Strip => {
+                self.strip = !self.strip;
+                self.focus = if self.strip { Focus::Strip } else { Focus::Graphs };
+            }
+            Action::Explain => self.open = Open::Explain(0),
+            Action::Help => self.open = Open::Help(0),
+            Action::Write => self.open = Open::Write(0),
+            Action::Close => self.close(),
+            Action::Redraw => return vec![Effect::Redraw],
+            Action::Suspend => return vec![Effect::Suspend],
+            Action::Quit => return vec![Effect::Quit],
+            Action::Table => self.table = !self.table,
+            Action::Watch
+            | Action::ToggleReading
+            | Action::Signal
+            | Action::Filter
+            | Action::Sort
+            | Action::ReverseSort
+            | Action::Tree
+            | Action::User => {}
+        }
+        Vec::new()
+    }
+
+    /// An action on our own allocator: figures before it are kept, so that the change can be shown.
+    fn own_action(&mut self, action: Action) -> Vec<Effect> {
+        let (shape, dtype) = (self.sizes.shape().clone(), self.sizes.dtype());
+        let command = match action {
+            Action::AllocGpu => Command::AllocGpu { shape, dtype },
+            Action::AllocCpu => Command::AllocCpu { shape, dtype },
+            Action::Delete | Action::RecordAndDelete => {
+                let Some(key) = self.selected_or_newest(action == Action::RecordAndDelete) else {
+                    self.tell("there is no block to delete: g allocates one on the GPU, c one in host memory");
+                    return Vec::new();
+                };
+                if action == Action::Delete {
+                    Command::Delete(key)
+                } else {
+                    Command::RecordAndDelete(key)
+                }
+            }
+            Action::DeleteAll => Command::DeleteAll,
+            Action::Flush => Command::Flush,
+            Action::Stream => {
+                self.streams = (self.worker.stream.0 + 1) % STREAMS;
+                Command::Stream(StreamId(self.streams))
+            }
+            Action::BusyStream => Command::BusyStream,
+            _ => Command::OutOfMemory,
+        };
+        self.send(command)
+    }
+
+    fn send(&mut self, command: Command) -> Vec<Effect> {
+        if let Some(sample) = &self.sample {
+            self.baseline = App::figures(sample);
+        }
+        self.outstanding += 1;
+        vec![Effect::Send(command)]
+    }
+
+    /// The selected live block, else the newest; pending ones are gone already.
+    fn selected_or_newest(&self, gpu_only: bool) -> Option<BlockKey> {
+        let live = || {
+            self.worker
+                .blocks
+                .iter()
+                .filter(move |b| !b.pending && (!gpu_only || b.place == crate::worker::Place::Gpu))
+        };
+        live()
+            .find(|b| Some(b.key) == self.selected)
+            .or_else(|| live().next_back())
+            .map(|b| b.key)
+    }
+
+    fn reset_peaks(&mut self) -> Vec<Effect> {
+        self.since_reset = true;
+        self.highest = self.sample.as_ref().map_or([None; 4], |s| App::figures(s));
+        if self.watched.is_some() {
+            self.note(LogEntry {
+                at: self.now,
+                letter: 'R',
+                text: "sampled maxima start again; the process's own peaks stay".into(),
+                cost: String::new(),
+                refused: false,
+            });
+            return Vec::new();
+        }
+        self.outstanding += 1;
+        vec![Effect::Send(Command::ResetPeaks)]
+    }
+
+    fn pause(&mut self) {
+        self.paused = match self.paused {
+            Some(_) => None,
+            None => Some(Paused {
+                at: self.now,
+                cursor: self.now,
+                sample: self.sample.clone(),
+            }),
+        };
+    }
+
+    fn zoom_by(&mut self, step: isize) {
+        let at = ZOOMS.iter().position(|z| *z >= self.zoom.as_secs()).unwrap_or(ZOOMS.len() - 1);
+        let next = at.saturating_add_signed(step).min(ZOOMS.len() - 1);
+        self.zoom = Duration::from_secs(ZOOMS[next]);
+        self.tell(format!("time axis {}", crate::ui::text::span(self.zoom)));
+    }
+
+    /// Paused: through time, a tenth of the axis a step. Live: from panel to panel.
+    fn sideways(&mut self, step: isize) {
+        let by = self.zoom / 10;
+        match &mut self.paused {
+            Some(paused) if step < 0 => paused.cursor = Moment(paused.cursor.0.saturating_sub(by)),
+            Some(paused) => paused.cursor = Moment(paused.cursor.0 + by).min(paused.at),
+            None => {
+                self.panel = (self.panel + 4).wrapping_add_signed(step) % 4;
+                if self.alone.is_some() {
+                    self.alone = Some(self.panel);
+                }
+            }
+        }
+    }
+
+    /// Home and End: the ends of the list with the focus, else of time.
+    fn far(&mut self, newest: bool) {
+        if self.focus != Focus::Graphs {
+            self.rows(if newest { isize::MAX / 2 } else { isize::MIN / 2 });
+            return;
+        }
+        if newest {
+            self.paused = None;
+            return;
+        }
+        if self.paused.is_none() {
+            self.pause();
+        }
+        let oldest = self.history.oldest().unwrap_or_default();
+        if let Some(paused) = &mut self.paused {
+            paused.cursor = Moment(oldest.0 + self.zoom).min(paused.at);
+        }
+    }
+
+    fn next_area(&mut self, forward: bool) {
+        let mut areas = vec![Focus::Graphs];
+        if self.strip {
+            areas.push(Focus::Strip);
+        }
+        areas.push(if self.table { Focus::Table } else { Focus::Blocks });
+        let at = areas.iter().position(|a| *a == self.focus).unwrap_or_default();
+        let step = if forward { 1 } else { areas.len() - 1 };
+        self.focus = areas[(at + step) % areas.len()];
+    }
+
+    /// Moves the selection of the focused list; without one, that of the live blocks.
+    fn rows(&mut self, by: isize) {
+        let blocks = &self.worker.blocks;
+        if blocks.is_empty() {
+            return;
+        }
+        let last = blocks.len() - 1;
+        // Nothing selected stands for the newest: the last row.
+        let at = blocks.iter().position(|b| Some(b.key) == self.selected).unwrap_or(last);
+        let next = at.saturating_add_signed(by).min(last);
+        self.selected = Some(blocks[next].key);
+    }
+
+    fn mark(&mut self) {
+        let number = self.log.iter().filter(|e| e.letter == 'm').count() + 1;
+        if let Some(sample) = &self.sample {
+            self.baseline = App::figures(sample);
+        }
+        self.note(LogEntry {
+            at: self.now,
+            letter: 'm',
+            text: format!("mark {number}: changes are measured from here"),
+            cost: String::new(),
+            refused: false,
+        });
+    }
+
+    /// Esc: the innermost thing that is open.
+    fn close(&mut self) {
+        if self.selected.is_some() && self.focus == Focus::Blocks {
+            self.selected = None;
+        } else if self.alone.is_some() {
+            self.alone = None;
+        } else {
+            self.focus = Focus::Graphs;
+            self.selected = None;
+        }
+    }
+
+    /// A key while an overlay is open; `None` lets the key act as usual.
+    fn in_overlay(&mut self, action: Action, key: KeyEvent) -> Option<Vec<Effect>> {
+        if matches!(action, Action::Quit | Action::Suspend | Action::Redraw) && key.code != KeyCode::Char('q') {
+            return None;
+        }
+        match (&mut self.open, action) {
+            (_, Action::Close | Action::Quit) => self.open = Open::Nothing,
+            (Open::Help(_), Action::Help) | (Open::Explain(_), Action::Explain) | (Open::Write(_), Action::Write) => {
+                self.open = Open::Nothing;
+            }
+            (Open::Help(at) | Open::Explain(at), move_action) => {
+                *at = match move_action {
+                    Action::RowUp => at.saturating_sub(1),
+                    Action::RowDown => *at + 1,
+                    Action::PageUp => at.saturating_sub(10),
+                    Action::PageDown => *at + 10,
+                    Action::Oldest => 0,
+                    Action::Newest => usize::MAX / 2,
+                    _ => *at,
+                };
+                // The pane stops at the last page; a position far beyond it would swallow the next key up.
+                *at = (*at).min(super::view::overlay_lines(self.setup.readonly));
+            }
+            (Open::Write(at), Action::RowUp) => *at = at.saturating_sub(1),
+            (Open::Write(at), Action::RowDown) => *at = (*at + 1).min(super::view::WRITABLE.len() - 1),
+            (Open::Write(at), Action::Watch) => {
+                let at = *at;
+                self.open = Open::Nothing;
+                return Some(self.write(at));
+            }
+            _ => {}
+        }
+        Some(Vec::new())
+    }
+
+    /// Enter in the chooser of what to write.
+    fn write(&mut self, at: usize) -> Vec<Effect> {
+        let stamp = self.now.0.as_millis();
+        let path = |kind: &str| self.setup.folder.join(format!("alloctop-{}-{stamp}.{kind}", self.setup.own_pid));
+        match at {
+            0 if self.watched.is_some() => {
+                self.tell("a snapshot needs our own allocator: of another process only counters are read");
+                Vec::new()
+            }
+            0 => {
+                self.outstanding += 1;
+                vec![Effect::Send(Command::Snapshot(path("pickle")))]
+            }
+            1 => vec![Effect::WriteScreen(path("svg"))],
+            _ => vec![Effect::WriteText(path("json"), super::view::report_json(self))],
+        }
+    }
+
+    /// Typing in the configuration editor.
+    fn edit(&mut self, key: KeyEvent) -> Vec<Effect> {
+        let Open::Configure(text) = &mut self.open else {
+            return Vec::new();
+        };
+        match key.code {
+            KeyCode::Esc => self.open = Open::Nothing,
+            KeyCode::Enter => {
+                let conf = text.clone();
+                self.open = Open::Nothing;
+                return self.send(Command::Reconfigure { conf, torch: None });
+            }
+            KeyCode::Backspace => {
+                text.pop();
+            }
+            KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => text.clear(),
+            KeyCode::Char(c) if !key.modifiers.contains(KeyModifiers::CONTROL) && text.len() < 500 => text.push(c),
+            _ => {}
+        }
+        Vec::new()
+    }
+}

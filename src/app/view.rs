@@ -1,0 +1,423 @@
+//! Builds the view of one frame from the application's state and the size of the screen. Everything that is written on
+//! the screen is decided here or in [`crate::ui::text`]; the panes only place it.
+
+use ratatui::layout::Rect;
+
+use super::action::{TABLE, Where};
+use super::{App, Focus, Open};
+use crate::clock::Moment;
+use crate::reading::Reading;
+use crate::sample::bill::{Bill, LineKind};
+use crate::source::MemoryInfoVersion;
+use crate::ui::layout::{Areas, Shown};
+use crate::ui::text::{self, GLOSSARY, span};
+use crate::ui::theme::Role;
+use crate::ui::view::{self, BillLine, Column, Line, Overlay, Piece, Table, TimeAxis, View};
+use crate::worker::{LiveBlock, Place};
+
+/// What `w` can write: a name and what it is for.
+pub const WRITABLE: [(&str, &str); 3] = [
+    ("snapshot .pickle", "of our own allocator, for pytorch.org/memory_viz"),
+    ("screen .svg", "this frame as a picture"),
+    ("report .json", "figures, bill, blocks and counters"),
+];
+
+impl App {
+    /// The view for a screen of `area`. Keeps the tops of the automatic y ranges for the next frame.
+    pub fn view(&mut self, area: Rect) -> View {
+        let shown = Shown {
+            alone: self.alone,
+            table: self.table,
+            strip: self.strip,
+        };
+        let areas = Areas::of(area, shown);
+        let range = self.time_range();
+        let panels = self.panels(&areas, range);
+        View {
+            header: self.header(),
+            header_right: self.header_right(),
+            panels,
+            time: self.time_axis(range),
+            bill: self.bill(),
+            blocks: self.blocks(),
+            strip: None,
+            table: None,
+            events: self.events(),
+            events_title: format!("events: {}", self.log.len()),
+            sentence: Piece::new(
+                self.sentence.0.clone(),
+                if self.sentence.1 { Role::Alarm } else { Role::Text },
+            ),
+            footer: self.footer(),
+            hint: self.hint(),
+            overlay: self.overlay(),
+            shown,
+        }
+    }
+
+    /// Both ends of the time axis: the right one is now, or where the pause stands.
+    pub(super) fn time_range(&self) -> (Moment, Moment) {
+        let right = match &self.paused {
+            Some(paused) => paused.cursor,
+            None => self.sample.as_ref().map_or(self.now, |s| s.at),
+        };
+        (Moment(right.0.saturating_sub(self.zoom)), right)
+    }
+
+    fn time_axis(&self, (from, to): (Moment, Moment)) -> TimeAxis {
+        let back = self.paused.as_ref().map_or(std::time::Duration::ZERO, |p| self.now.since(p.cursor));
+        let label = |ago: std::time::Duration| if ago.is_zero() { "now".into() } else { format!("-{}", span(ago)) };
+        let mut letters: Vec<(u16, char)> = Vec::new();
+        for mark in self.history.marks(from, to) {
+            // The right end is `to`, wherever the history begins.
+            let ago = to.since(mark.at).as_secs_f64() / self.zoom.as_secs_f64();
+            letters.push((((1.0 - ago).clamp(0.0, 1.0) * 1000.0) as u16, mark.letter));
+        }
+        TimeAxis {
+            left: label(back + self.zoom),
+            middle: label(back + self.zoom / 2),
+            right: label(back),
+            letters,
+        }
+    }
+
+    fn header(&self) -> Line {
+        let mut pieces = vec![Piece::new("alloctop", Role::Figure)];
+        let sample = self.shown();
+        match sample.map(|s| &s.device.identity) {
+            Some(Reading::Is(device)) => {
+                pieces.push(Piece::new(format!("GPU {} {}", device.index, device.name), Role::Text));
+                if device.simulated {
+                    pieces.push(Piece::new(" SIMULATED ", Role::Badge));
+                }
+            }
+            Some(Reading::Missing(why)) => pieces.push(Piece::new(why.text.to_string(), Role::Warn)),
+            None => pieces.push(Piece::new("reading", Role::Dim)),
+        }
+        if let Some(pid) = self.watched {
+            pieces.push(Piece::new(format!("process {pid}"), Role::Figure));
+        } else if !self.worker.torch.is_empty() {
+            pieces.push(Piece::new(format!("rules of torch {}", self.worker.torch), Role::Text));
+        }
+        if let Some(paused) = &self.paused {
+            pieces.push(Piece::new(format!("PAUSED {}", span(self.now.since(paused.at))), Role::Warn));
+        }
+        if let Some(sample) = sample {
+            let every = sample.interval.as_millis();
+            pieces.push(Piece::new(format!("every {every} ms"), Role::Dim));
+        }
+        if self.lost > 0 {
+            pieces.push(Piece::new(format!("{} lost", self.lost), Role::Warn));
+        }
+        if self.watched.is_none() && !self.worker.conf.is_empty() {
+            pieces.push(Piece::new(self.worker.conf.clone(), Role::Dim));
+        }
+        pieces
+    }
+
+    fn header_right(&self) -> Line {
+        let Some(sample) = self.shown() else {
+            return Vec::new();
+        };
+        let cpu = sample.own.cpu_percent.map_or("-".to_string(), |c| format!("{c:.1} %"));
+        let rss = sample.own.rss.map_or("-".to_string(), |b| b.to_string());
+        vec![Piece::new(format!("own: {cpu} CPU, {rss}"), Role::Dim)]
+    }
+
+    fn bill(&self) -> view::Bill {
+        let Some(sample) = self.shown() else {
+            return view::Bill::default();
+        };
+        let bill = Bill::of(sample);
+        let total = match &bill.total {
+            Reading::Is(total) => total,
+            Reading::Missing(why) => {
+                return view::Bill {
+                    title: format!("bill: {why}"),
+                    ..view::Bill::default()
+                };
+            }
+        };
+        let mut lines: Vec<BillLine> = bill
+            .lines
+            .iter()
+            .filter(|l| l.kind != LineKind::Pending || l.bytes.value().is_some_and(|b| b.0 > 0))
+            .map(|l| BillLine {
+                role: role_of(l.kind),
+                label: l.kind.word().into(),
+                text: l.bytes.value().map_or("-".into(), ToString::to_string),
+                bytes: l.bytes.value().map(|b| b.0),
+            })
+            .collect();
+        let mut notes = Vec::new();
+        if let Some(rest) = bill.unexplained {
+            lines.push(BillLine {
+                role: Role::Unexplained,
+                label: "unexplained".into(),
+                text: rest.to_string().trim_start_matches(['+', '±']).to_string(),
+                bytes: u64::try_from(rest.0).ok(),
+            });
+        } else if let Some(rest) = bill.rest() {
+            let unknown: Vec<&str> = bill.unknown().map(LineKind::word).collect();
+            lines.push(BillLine {
+                role: Role::Unexplained,
+                label: format!("{} and unexplained", unknown.join(", ")),
+                text: rest.to_string().trim_start_matches(['+', '±']).to_string(),
+                bytes: u64::try_from(rest.0).ok(),
+            });
+        }
+        if bill.moving {
+            notes.push("moving".to_string());
+        }
+        if sample.device.memory.value().is_some_and(|m| m.version == MemoryInfoVersion::V1) {
+            notes.push("used incl. driver".to_string());
+        }
+        view::Bill {
+            title: format!("bill {total}"),
+            lines,
+            note: (!notes.is_empty()).then(|| Piece::new(format!("({})", notes.join(", ")), Role::Warn)),
+            total: Some(total.0),
+        }
+    }
+
+    fn blocks(&self) -> Table {
+        let blocks = &self.worker.blocks;
+        let pending = blocks.iter().filter(|b| b.pending).count();
+        let mut title = format!("blocks: {} live", blocks.len() - pending);
+        if pending > 0 {
+            title += &format!(", {pending} pending");
+        }
+        if let Some(bytes) = self.sizes.bytes() {
+            title += &format!(" · next {} {} {bytes}", self.sizes.shape(), self.sizes.dtype());
+        }
+        if let Some(budget) = self.setup.budget {
+            title += &format!(" · budget {budget}");
+        }
+        let empty = match self.watched {
+            Some(pid) => format!("Blocks of process {pid} cannot be listed from outside: its counters are read, nothing else."),
+            None => "No block. g allocates one on the GPU, c one in host memory; [ and ] change the size of the next.".into(),
+        };
+        if self.watched.is_some() {
+            title = "blocks".into();
+        }
+        Table {
+            title,
+            columns: block_columns(),
+            rows: blocks.iter().map(|b| self.block_row(b)).collect(),
+            selected: self
+                .selected
+                .and_then(|key| blocks.iter().position(|b| b.key == key)),
+            empty,
+            focus: self.focus == Focus::Blocks,
+        }
+    }
+
+    fn block_row(&self, block: &LiveBlock) -> Vec<Piece> {
+        let (place, role) = match (block.place, block.pending) {
+            (_, true) => ("wait", Role::Pending),
+            (Place::Gpu, false) => ("GPU", Role::Live),
+            (Place::Cpu, false) => ("CPU", Role::Ram),
+        };
+        let text = |t: String| Piece::new(t, Role::Text);
+        vec![
+            text(format!("#{}", block.key.0)),
+            Piece::new(place, role),
+            text(block.shape.to_string()),
+            text(block.dtype.to_string()),
+            text(block.bytes.to_string()),
+            text(block.block_bytes.to_string()),
+            Piece::new(span(self.now.since(block.made)), Role::Dim),
+            Piece::new(
+                if block.place == Place::Gpu { block.stream.0.to_string() } else { "-".into() },
+                Role::Dim,
+            ),
+        ]
+    }
+
+    fn events(&self) -> Vec<Line> {
+        self.log
+            .iter()
+            .map(|entry| {
+                vec![
+                    Piece::new(format!("{:>6.1} s ", entry.at.secs()), Role::Dim),
+                    Piece::new(entry.letter.to_string(), Role::Key),
+                    Piece::new(format!(" {}  ", entry.text), Role::Text),
+                    Piece::new(entry.cost.clone(), if entry.refused { Role::Alarm } else { Role::Dim }),
+                ]
+            })
+            .collect()
+    }
+
+    /// The keys that are live now, from the action table.
+    fn footer(&self) -> Vec<(String, String)> {
+        TABLE
+            .iter()
+            .filter(|e| match e.place {
+                Where::Own => self.watched.is_none(),
+                Where::Others => !self.setup.readonly && self.table,
+                Where::Table => self.table,
+                Where::Everywhere | Where::Graphs => true,
+            })
+            .filter_map(|e| {
+                let word = e.footer?;
+                let key = match e.keys[0] {
+                    "[" => "[ ]",
+                    "-" => "+ -",
+                    key => key,
+                };
+                Some((key.to_string(), word.to_string()))
+            })
+            .collect()
+    }
+
+    fn hint(&self) -> Option<Piece> {
+        let (text, _) = self.hint.as_ref()?;
+        Some(Piece::new(text.clone(), Role::Warn))
+    }
+
+    fn overlay(&self) -> Option<Overlay> {
+        match &self.open {
+            Open::Nothing => None,
+            Open::Help(scroll) => Some(Overlay {
+                title: "keys".into(),
+                lines: help_lines(self.setup.readonly),
+                scroll: *scroll,
+                foot: "arrows scroll, Esc closes".into(),
+                input: None,
+            }),
+            Open::Explain(scroll) => Some(Overlay {
+                title: "what each figure is".into(),
+                lines: glossary_lines(),
+                scroll: *scroll,
+                foot: "arrows scroll, Esc closes".into(),
+                input: None,
+            }),
+            Open::Configure(text) => Some(Overlay {
+                title: "configuration of a fresh allocator".into(),
+                lines: vec![
+                    vec![Piece::new("PYTORCH_CUDA_ALLOC_CONF, for example:", Role::Dim)],
+                    vec![Piece::new("expandable_segments:True", Role::Text)],
+                    vec![Piece::new("max_split_size_mb:64,garbage_collection_threshold:0.8", Role::Text)],
+                    vec![Piece::new("roundup_power2_divisions:[256:1,512:2,>:8]", Role::Text)],
+                    vec![Piece::new("Own blocks are deleted and flushed first.", Role::Warn)],
+                ],
+                scroll: 0,
+                foot: "Enter applies, ^U clears, Esc closes".into(),
+                input: Some(("conf".into(), text.clone())),
+            }),
+            Open::Write(at) => Some(Overlay {
+                title: "write to a file".into(),
+                lines: WRITABLE
+                    .iter()
+                    .enumerate()
+                    .map(|(i, (name, what))| {
+                        let role = if i == *at { Role::Selected } else { Role::Text };
+                        vec![Piece::new(format!(" {name:<18}"), role), Piece::new(format!(" {what}"), Role::Dim)]
+                    })
+                    .chain([vec![], vec![Piece::new(format!("into {}", self.setup.folder.display()), Role::Dim)]])
+                    .collect(),
+                scroll: 0,
+                foot: "arrows choose, Enter writes, Esc closes".into(),
+                input: None,
+            }),
+        }
+    }
+}
+
+fn role_of(kind: LineKind) -> Role {
+    match kind {
+        LineKind::Driver => Role::Driver,
+        LineKind::Others => Role::Others,
+        LineKind::Context => Role::Context,
+        LineKind::Live => Role::Live,
+        LineKind::Pending => Role::Pending,
+        LineKind::Cache => Role::Cache,
+        LineKind::Process => Role::Vram,
+        LineKind::Free => Role::Free,
+    }
+}
+
+fn block_columns() -> Vec<Column> {
+    let column = |head, width, right, rank| Column {
+        head,
+        width,
+        right,
+        rank,
+    };
+    vec![
+        column("id", 4, false, 9),
+        column("on", 4, false, 8),
+        column("shape", 13, false, 5),
+        column("dtype", 8, false, 3),
+        column("bytes", 9, true, 7),
+        column("block", 9, true, 6),
+        column("age", 6, true, 4),
+        column("stream", 6, true, 2),
+    ]
+}
+
+fn help_lines(readonly: bool) -> Vec<Line> {
+    let mut lines: Vec<Line> = TABLE
+        .iter()
+        .filter(|e| !(readonly && e.place == Where::Others))
+        .map(|e| {
+            vec![
+                Piece::new(format!("{:<12}", e.keys.join(" ")), Role::Key),
+                Piece::new(format!("{:<11}", e.place.label()), Role::Dim),
+                Piece::new(e.does, Role::Text),
+            ]
+        })
+        .collect();
+    lines.push(Vec::new());
+    lines.extend(glossary_lines());
+    lines
+}
+
+fn glossary_lines() -> Vec<Line> {
+    GLOSSARY
+        .iter()
+        .map(|(word, meaning)| {
+            vec![
+                Piece::new(format!("{word:<19}"), Role::Key),
+                Piece::new(*meaning, Role::Text),
+            ]
+        })
+        .collect()
+}
+
+/// The longest overlay's number of lines: scrolling stops there.
+pub(super) fn overlay_lines(readonly: bool) -> usize {
+    help_lines(readonly).len()
+}
+
+/// Figures, bill, blocks and counters as one JSON text (key `w`). Bytes are integers, unknown is null.
+pub fn report_json(app: &App) -> String {
+    let figures = app.shown().map(|s| App::figures(s)).unwrap_or_default();
+    let bill = app.shown().map(|s| Bill::of(s));
+    let lines: serde_json::Map<String, serde_json::Value> = bill
+        .iter()
+        .flat_map(|b| b.lines.iter())
+        .map(|l| (l.kind.word().to_string(), serde_json::json!(l.bytes.value().map(|b| b.0))))
+        .collect();
+    let blocks: Vec<serde_json::Value> = app
+        .worker
+        .blocks
+        .iter()
+        .map(|b| {
+            serde_json::json!({
+                "id": b.key.0, "place": if b.place == Place::Gpu { "gpu" } else { "cpu" }, "shape": b.shape.dimensions(),
+                "dtype": b.dtype.name(), "bytes": b.bytes.0, "block_bytes": b.block_bytes.0, "pending": b.pending,
+            })
+        })
+        .collect();
+    let document = serde_json::json!({
+        "schema": "alloctop.report/1",
+        "rss_bytes": figures[0], "process_vram_bytes": figures[1], "allocated_bytes": figures[2], "reserved_bytes": figures[3],
+        "bill": { "total_bytes": bill.as_ref().and_then(|b| b.total.value().map(|t| t.0)), "lines": lines,
+            "unexplained_bytes": bill.and_then(|b| b.unexplained).and_then(|u| i64::try_from(u.0).ok()) },
+        "blocks": blocks,
+    });
+    let mut out = serde_json::to_string_pretty(&document).unwrap_or_else(|error| text::json_error(&error));
+    out.push('\n');
+    out
+}

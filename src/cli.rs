@@ -1,1 +1,0 @@
-//! cli: see the crate's map.

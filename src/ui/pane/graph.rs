@@ -1,0 +1,143 @@
+//! The curve of one panel: minimum and maximum a column, so that no spike is lost (AC-33), in three glyph sets.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use crate::ui::axis::Axis;
+use crate::ui::glyphs::GlyphSet;
+use crate::ui::view::Span;
+
+/// Columns of the curve in one cell.
+pub fn columns_per_cell(glyphs: GlyphSet) -> u16 {
+    if glyphs == GlyphSet::Braille { 2 } else { 1 }
+}
+
+/// Draws `curve`, whose last entry is the rightmost sub-column, into `area`.
+pub fn draw(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, glyphs: GlyphSet, style: Style) {
+    let area = area.intersection(buf.area);
+    if area.is_empty() {
+        return;
+    }
+    match glyphs {
+        GlyphSet::Braille => braille(buf, area, curve, axis, style),
+        GlyphSet::Block | GlyphSet::Ascii => blocks(buf, area, curve, axis, glyphs, style),
+    }
+}
+
+/// The part of the curve that fits, with the number of empty sub-columns before it.
+fn fitting(curve: &[Option<Span>], columns: usize) -> (usize, &[Option<Span>]) {
+    let skip = curve.len().saturating_sub(columns);
+    (columns - (curve.len() - skip), &curve[skip..])
+}
+
+/// A value's height in `steps`; anything above zero shows at least one step.
+fn steps(axis: &Axis, value: u64, steps: u32) -> u32 {
+    if value == 0 {
+        return 0;
+    }
+    ((axis.height(value) * f64::from(steps)).round() as u32).clamp(1, steps)
+}
+
+const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+
+fn blocks(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, glyphs: GlyphSet, style: Style) {
+    let (offset, curve) = fitting(curve, area.width as usize);
+    let height = u32::from(area.height) * 8;
+    for (i, span) in curve.iter().enumerate() {
+        let Some(span) = span else { continue };
+        let x = area.x + (offset + i) as u16;
+        let (low, high) = (steps(axis, span.min, height), steps(axis, span.max, height));
+        for row in 0..area.height {
+            let floor = u32::from(area.height - 1 - row) * 8;
+            let filled = high.saturating_sub(floor).min(8);
+            if filled == 0 {
+                continue;
+            }
+            // Whole cells above the column's minimum are only touched for a part of its time.
+            let band = floor >= low.max(1) && filled == 8;
+            let symbol = match (glyphs.is_ascii(), band) {
+                (false, true) => "▒",
+                (false, false) => EIGHTHS[filled as usize],
+                (true, true) => ":",
+                (true, false) => ["", ".", ".", "_", "o", "o", "o", "#", "#"][filled as usize],
+            };
+            buf[(x, area.y + row)].set_symbol(symbol).set_style(style);
+        }
+    }
+}
+
+/// Bit of a Braille cell for its left or right column, rows from the bottom.
+const DOTS: [[u8; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
+
+fn braille(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, style: Style) {
+    let (offset, curve) = fitting(curve, area.width as usize * 2);
+    let height = u32::from(area.height) * 4;
+    let mut row_bits = vec![0u8; area.width as usize * area.height as usize];
+    for (i, span) in curve.iter().enumerate() {
+        let Some(span) = span else { continue };
+        let column = offset + i;
+        let (cell, side) = (column / 2, column % 2);
+        let (low, high) = (steps(axis, span.min, height), steps(axis, span.max, height));
+        for step in 0..high {
+            // Between minimum and maximum every second dot: touched for a part of the time.
+            if step >= low.max(1) && step + 1 != high && (step as usize + column) % 2 == 1 {
+                continue;
+            }
+            let row = area.height as usize - 1 - (step / 4) as usize;
+            row_bits[row * area.width as usize + cell] |= DOTS[side][(step % 4) as usize];
+        }
+    }
+    let mut utf8 = [0u8; 4];
+    for (i, bits) in row_bits.into_iter().enumerate().filter(|(_, bits)| *bits != 0) {
+        let (x, y) = ((i % area.width as usize) as u16, (i / area.width as usize) as u16);
+        if let Some(c) = char::from_u32(0x2800 + u32::from(bits)) {
+            buf[(area.x + x, area.y + y)]
+                .set_symbol(c.encode_utf8(&mut utf8))
+                .set_style(style);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::axis::Scale;
+
+    fn drawn(glyphs: GlyphSet, curve: &[Option<Span>], width: u16, height: u16) -> Vec<String> {
+        let area = Rect::new(0, 0, width, height);
+        let mut buf = Buffer::empty(area);
+        let axis = Axis {
+            scale: Scale::Auto,
+            top: 80,
+        };
+        draw(&mut buf, area, curve, &axis, glyphs, Style::new());
+        (0..height)
+            .map(|y| (0..width).map(|x| buf[(x, y)].symbol().to_string()).collect())
+            .collect()
+    }
+
+    fn flat(v: u64) -> Option<Span> {
+        Some(Span { min: v, max: v })
+    }
+
+    #[test]
+    fn heights_gaps_and_spikes() {
+        let curve = [flat(80), flat(40), None, Some(Span { min: 10, max: 80 }), flat(0), flat(1)];
+        assert_eq!(drawn(GlyphSet::Block, &curve, 6, 2), ["█  ▒  ", "██ ▂ ▁".replace('▂', "█").as_str()]);
+        assert_eq!(drawn(GlyphSet::Ascii, &curve, 6, 2), ["#  :  ", "## # ."]);
+    }
+
+    #[test]
+    fn braille_fills_two_columns_a_cell() {
+        let curve = [flat(80), flat(40), None, flat(20)];
+        assert_eq!(drawn(GlyphSet::Braille, &curve, 2, 1), ["⣧⢀"]);
+    }
+
+    #[test]
+    fn a_curve_longer_or_shorter_than_the_area_ends_at_the_right() {
+        let curve: Vec<_> = (0..20).map(|i| flat(if i == 19 { 80 } else { 0 })).collect();
+        assert_eq!(drawn(GlyphSet::Block, &curve, 5, 1), ["    █"]);
+        assert_eq!(drawn(GlyphSet::Block, &curve[18..], 5, 1), ["    █"]);
+    }
+}
