@@ -31,6 +31,10 @@ pub struct Sample {
     pub late_by: Duration,
     /// Ticks that were lost since the sample before.
     pub lost: u32,
+    /// The interval that holds now.
+    pub interval: Duration,
+    /// The process whose figures these are: ours, or the one that is watched.
+    pub pid: u32,
     /// The watched process on the host.
     pub host: Reading<HostMemory>,
     /// What bounds it on the host.
@@ -44,6 +48,13 @@ pub struct Sample {
     pub counters_stale: bool,
     /// What this program itself costs.
     pub own: OwnCost,
+}
+
+impl Sample {
+    /// What the driver charges to the watched process on the device that is shown.
+    pub fn vram(&self) -> Reading<Bytes> {
+        self.device.vram_of(self.pid)
+    }
 }
 
 /// The device's figures of one read, with their own moment.

@@ -7,6 +7,7 @@ use crate::units::Bytes;
 
 pub mod host;
 pub mod nvml;
+pub mod printable;
 
 /// The memory of one process as Linux counts it (/proc/PID/statm and status).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,15 @@ pub struct HostMemory {
     pub high_water: Reading<Bytes>,
     /// Part that is swapped out.
     pub swap: Reading<Bytes>,
+}
+
+/// The host's own memory (/proc/meminfo).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTotals {
+    /// MemTotal.
+    pub total: Bytes,
+    /// MemAvailable.
+    pub available: Reading<Bytes>,
 }
 
 /// The memory that bounds a process on the host.
