@@ -169,7 +169,7 @@ fn an_event_completes_when_the_work_before_it_is_done() {
 
     device.hold(PID, side);
     let held = driver.record_event(side).unwrap();
-    device.advance(Duration::from_secs(3_600));
+    device.advance(Duration::from_hours(1));
     assert_eq!(driver.event_done(held), Ok(false));
     device.release(PID, side);
     assert_eq!(driver.event_done(held), Ok(true));

@@ -1,0 +1,180 @@
+//! Expandable segments: address ranges that memory is mapped into granule by granule (allocator-spec section 4).
+
+use crate::driver::{Driver, DriverError};
+
+use super::block::{BlockId, NONE, State};
+use super::event::Action;
+use super::heap::Heap;
+use super::place::Request;
+use super::size::SMALL_SEGMENT;
+use super::{AllocError, Allocator};
+
+/// One reserved address range.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub base: u64,
+    pub size: u64,
+    /// Bytes that are mapped at a time: 2 MiB for small blocks, the large segment size for large ones.
+    pub granule: u64,
+}
+
+impl<D: Driver> Allocator<D> {
+    /// Takes the place of cudaMalloc: maps as much as the request needs. The block is in no free set.
+    pub(super) fn extend(&mut self, request: &Request) -> Result<Option<BlockId>, AllocError> {
+        let mut id = match self.heap.find_extendable(request) {
+            Some(id) => id,
+            None => match self.reserve_range(request)? {
+                Some(id) => id,
+                None => return Ok(None),
+            },
+        };
+        if self.heap.blocks[id].state == State::Unmapped {
+            let bytes = request.size.min(self.heap.blocks[id].size);
+            match self.map(id, bytes)? {
+                Some(mapped) => id = mapped,
+                None => return Ok(None),
+            }
+        }
+        while self.heap.blocks[id].size < request.size {
+            let next = self.heap.blocks[id].next;
+            if next == NONE || self.heap.blocks[next].state != State::Unmapped {
+                return Ok(None);
+            }
+            let bytes = (request.size - self.heap.blocks[id].size).min(self.heap.blocks[next].size);
+            match self.map(next, bytes)? {
+                Some(mapped) => id = mapped,
+                None => return Ok(None),
+            }
+        }
+        self.heap.remove_free(id);
+        Ok(Some(id))
+    }
+
+    /// Reserves addresses for 9/8 of the device, rounded up to granules: one unmapped block.
+    fn reserve_range(&mut self, request: &Request) -> Result<Option<BlockId>, AllocError> {
+        let total = self.device_total()?;
+        let small = self.heap.lanes[request.lane as usize].small;
+        let granule = if small {
+            SMALL_SEGMENT
+        } else {
+            self.heap.config.large_segment_size
+        };
+        let size = total
+            .saturating_add(total / 8)
+            .div_ceil(granule)
+            .saturating_mul(granule);
+        let base = match self.driver.reserve(size) {
+            Ok(base) => base,
+            Err(DriverError::OutOfMemory) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let id = self.heap.add_segment(request.lane, base, size, self.next_range, true);
+        self.ranges.insert(self.next_range, Range { base, size, granule });
+        self.next_range += 1;
+        self.heap.insert_unmapped(id);
+        Ok(Some(id))
+    }
+
+    /// Maps the first `bytes` of an unmapped block, rounded up to granules, and merges them with free neighbours. The
+    /// result is in the free set. `None`: the driver has no memory, nothing has changed.
+    fn map(&mut self, id: BlockId, bytes: u64) -> Result<Option<BlockId>, AllocError> {
+        let block = &self.heap.blocks[id];
+        let (address, lane, whole) = (block.address, block.lane, block.size);
+        let granule = self.ranges[&block.segment].granule;
+        let count = bytes.div_ceil(granule);
+        match self.driver.map(address, granule, count) {
+            Ok(()) => {}
+            Err(DriverError::OutOfMemory) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let size = count * granule;
+        self.heap.remove_unmapped(id);
+        if size < whole {
+            let rest = self.heap.cut(id, size);
+            self.heap.blocks[rest].requested = 0;
+            self.heap.insert_unmapped(rest);
+        }
+        self.heap.blocks[id].state = State::Free;
+        let (id, ..) = self.heap.coalesce(id);
+        self.heap.insert_free(id);
+        self.heap.reserve_bytes(lane, size);
+        self.heap.log(Action::SegmentMap, id, address, size);
+        Ok(Some(id))
+    }
+
+    /// Unmaps the granules that lie completely inside the free block at `address`, and gives the range back when
+    /// nothing is mapped in it any more.
+    pub(super) fn unmap_free(&mut self, pool: u32, small: bool, address: u64) -> Result<(), AllocError> {
+        let Some(id) = self.heap.free_block_at(pool, small, address) else {
+            return Ok(());
+        };
+        let block = &self.heap.blocks[id];
+        let (lane, end, number) = (block.lane, block.end(), block.segment);
+        let range = self.ranges[&number];
+        let first = range.base + (address - range.base).next_multiple_of(range.granule);
+        let last = range.base + (end - range.base) / range.granule * range.granule;
+        if first >= last {
+            return Ok(());
+        }
+        self.driver.synchronize(self.heap.stream(id))?;
+        self.driver
+            .unmap(first, range.granule, (last - first) / range.granule)?;
+        self.heap.remove_free(id);
+        let mut middle = id;
+        if first > address {
+            middle = self.heap.cut(id, first - address);
+            self.heap.blocks[id].requested = 0;
+            self.heap.insert_free(id);
+        }
+        if last < end {
+            let after = self.heap.cut(middle, last - first);
+            self.heap.blocks[after].requested = 0;
+            self.heap.insert_free(after);
+        }
+        self.heap.blocks[middle].state = State::Unmapped;
+        let (middle, ..) = self.heap.coalesce(middle);
+        self.heap.insert_unmapped(middle);
+        self.heap.return_bytes(lane, last - first);
+        self.heap.log(Action::SegmentUnmap, middle, first, last - first);
+        if !self.heap.blocks[middle].is_split() {
+            self.driver.unreserve(range.base, range.size)?;
+            self.heap.remove_unmapped(middle);
+            self.heap.remove_segment(middle);
+            self.ranges.remove(&number);
+        }
+        Ok(())
+    }
+}
+
+impl Heap {
+    /// First fit among the lane's unmapped blocks: where free and unmapped neighbours together have room enough.
+    fn find_extendable(&self, request: &Request) -> Option<BlockId> {
+        let free = |id: BlockId| id != NONE && matches!(self.blocks[id].state, State::Free | State::Unmapped);
+        for (_, unmapped) in &self.lanes[request.lane as usize].unmapped {
+            let prev = self.blocks[*unmapped].prev;
+            let start = if free(prev) { prev } else { *unmapped };
+            let (mut room, mut at) = (0, start);
+            while room < request.size && free(at) {
+                room += self.blocks[at].size;
+                at = self.blocks[at].next;
+            }
+            if room >= request.size {
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// The free expandable block of one half that begins at `address`.
+    fn free_block_at(&self, pool: u32, small: bool, address: u64) -> Option<BlockId> {
+        let (_, first) = self.segments.range(..=address).next_back()?;
+        let mut id = *first;
+        while id != NONE && self.blocks[id].address < address {
+            id = self.blocks[id].next;
+        }
+        let block = (id != NONE).then(|| &self.blocks[id])?;
+        let lane = &self.lanes[block.lane as usize];
+        let here = block.address == address && block.state == State::Free && lane.pool == pool && lane.small == small;
+        here.then_some(id)
+    }
+}
