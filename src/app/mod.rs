@@ -172,8 +172,6 @@ pub struct App {
     pub sentence: (String, bool),
     /// Figures before the last action.
     pub baseline: Figures,
-    /// Sampled maxima since the start or since `R`.
-    pub highest: Figures,
     /// `R` was pressed: sampled maxima are since then.
     pub since_reset: bool,
     /// A hint in the footer, and until when.
@@ -219,7 +217,6 @@ impl App {
             log: VecDeque::new(),
             sentence: (welcome(watched), false),
             baseline: [None; 4],
-            highest: [None; 4],
             since_reset: false,
             hint: None,
             open: Open::default(),
@@ -253,7 +250,7 @@ impl App {
 
     /// Adds an entry to the event log and its letter to the time axis.
     pub fn note(&mut self, entry: LogEntry) {
-        self.history.mark(entry.at, entry.letter, entry.text.clone());
+        self.history.mark(entry.at, entry.letter, &entry.text);
         if self.log.len() == LOG {
             self.log.pop_front();
         }
@@ -268,9 +265,6 @@ impl App {
     /// Takes a new sample in.
     fn take(&mut self, sample: Sample) {
         self.lost += u64::from(sample.lost);
-        for (highest, now) in self.highest.iter_mut().zip(App::figures(&sample)) {
-            *highest = (*highest).max(now);
-        }
         if self.sample.is_none() {
             self.baseline = App::figures(&sample);
         }

@@ -92,8 +92,8 @@ impl App {
             .into_iter()
             .map(|column| {
                 column.map(|c| Span {
-                    min: c.min,
-                    max: c.max,
+                    min: c.min.0,
+                    max: c.max.0,
                 })
             })
             .collect()
@@ -114,7 +114,7 @@ impl App {
 
     /// Sampled maximum: since the start, or since `R`; said to be sampled, since a peak between samples is not in it.
     fn sampled(&self, i: usize) -> Option<(u64, &'static str)> {
-        self.highest[i].map(|h| (h, if self.since_reset { "max since R" } else { "max seen" }))
+        self.history.sampled_peak(METRICS[i].0).map(|h| (h.0, if self.since_reset { "max since R" } else { "max seen" }))
     }
 
     fn ram(&self, sample: &Sample) -> Facts {

@@ -205,7 +205,7 @@ impl App {
 
     fn reset_peaks(&mut self) -> Vec<Effect> {
         self.since_reset = true;
-        self.highest = self.sample.as_ref().map_or([None; 4], |s| App::figures(s));
+        self.history.reset_peaks();
         if self.watched.is_some() {
             self.note(LogEntry {
                 at: self.now,

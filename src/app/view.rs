@@ -68,7 +68,7 @@ impl App {
         let back = self.paused.as_ref().map_or(std::time::Duration::ZERO, |p| self.now.since(p.cursor));
         let label = |ago: std::time::Duration| if ago.is_zero() { "now".into() } else { format!("-{}", span(ago)) };
         let mut letters: Vec<(u16, char)> = Vec::new();
-        for mark in self.history.marks(from, to) {
+        for mark in self.history.marks().between(from, to) {
             // The right end is `to`, wherever the history begins.
             let ago = to.since(mark.at).as_secs_f64() / self.zoom.as_secs_f64();
             letters.push((((1.0 - ago).clamp(0.0, 1.0) * 1000.0) as u16, mark.letter));

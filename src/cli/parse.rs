@@ -50,7 +50,7 @@ pub fn sim_spec(settings: &[String]) -> Result<SimSpec, String> {
             .split_once('=')
             .ok_or_else(|| format!("--sim {setting}: write KEY=SIZE, e.g. total=24GiB"))?;
         if key == "name" {
-            spec.name = crate::source::printable::printable(value, 60).to_string();
+            spec.name = crate::source::printable::printable(value.as_bytes(), 60);
             continue;
         }
         let bytes = size(value).map_err(|e| format!("--sim {setting}: {e}"))?.0;
