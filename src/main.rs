@@ -1,3 +1,9 @@
-//! The alloctop binary: parse, run, exit code.
+//! The binary: parse, run, exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    alloctop::cli::run::run(alloctop::cli::Cli::parse())
+}

@@ -18,6 +18,7 @@ pub mod outcome;
 pub mod panels;
 pub mod run;
 pub mod sizes;
+pub mod strip;
 pub mod terminal;
 pub mod update;
 pub mod view;
@@ -127,6 +128,8 @@ pub struct LogEntry {
     pub cost: String,
     /// It was refused or it failed.
     pub refused: bool,
+    /// The block that it was about.
+    pub address: Option<u64>,
 }
 
 /// The figures that changes are measured from: RSS, VRAM, allocated, reserved.
@@ -160,6 +163,8 @@ pub struct App {
     pub focus: Focus,
     /// The block strip is shown.
     pub strip: bool,
+    /// What the strip shows and where its selection stands.
+    pub strip_state: strip::StripState,
     /// The process table is shown.
     pub table: bool,
     /// The selected block.
@@ -211,6 +216,7 @@ impl App {
             panel: 0,
             focus: Focus::default(),
             strip: false,
+            strip_state: strip::StripState::default(),
             table: false,
             selected: None,
             sizes: sizes::Sizes::new(shape, dtype),

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::{App, LogEntry};
 use crate::ui::text;
-use crate::worker::{Outcome, State};
+use crate::worker::{Command, Done, Outcome, State};
 
 impl App {
     /// Takes an outcome in.
     pub(super) fn answered(&mut self, outcome: &Outcome, state: Arc<State>) {
         self.outstanding = self.outstanding.saturating_sub(1);
+        let address = about(outcome, &self.worker, &state);
         self.worker = state;
         if let Some(first) = &outcome.first_use {
             // The context's cost is an event of its own (issue 2.3).
@@ -20,6 +21,7 @@ impl App {
                 text: "CUDA context made by the first use".into(),
                 cost: format!("{bytes}{}", text::duration(first.took)),
                 refused: false,
+                address: None,
             });
         }
         let refused = outcome.result.is_err();
@@ -33,6 +35,7 @@ impl App {
             text: text::action(outcome),
             cost,
             refused,
+            address,
         });
         self.sentence = (text::sentence(outcome), refused);
         // A deleted block cannot stay selected; its neighbour takes over so that d, d, d deletes down the list.
@@ -49,4 +52,14 @@ impl App {
                 .map(|b| b.key);
         }
     }
+}
+
+/// The address of the block that an outcome was about: a deleted block is only in the state before.
+fn about(outcome: &Outcome, before: &State, after: &State) -> Option<u64> {
+    let (key, state) = match (&outcome.command, &outcome.result) {
+        (_, Ok(Done::Made { key, .. })) => (*key, after),
+        (Command::Delete(key) | Command::RecordAndDelete(key), Ok(_)) => (*key, before),
+        _ => return None,
+    };
+    state.blocks.iter().find(|b| b.key == key).map(|b| b.address)
 }

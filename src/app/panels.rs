@@ -92,7 +92,7 @@ impl App {
             .into_iter()
             .map(|column| {
                 column.map(|c| Span {
-                    min: c.min.0,
+                    last: c.last.0,
                     max: c.max.0,
                 })
             })

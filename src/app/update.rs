@@ -213,6 +213,7 @@ impl App {
                 text: "sampled maxima start again; the process's own peaks stay".into(),
                 cost: String::new(),
                 refused: false,
+                address: None,
             });
             return Vec::new();
         }
@@ -240,6 +241,9 @@ impl App {
 
     /// Paused: through time, a tenth of the axis a step. Live: from panel to panel.
     fn sideways(&mut self, step: isize) {
+        if self.focus == Focus::Strip {
+            return self.move_in_strip(step, 0, 0);
+        }
         let by = self.zoom / 10;
         match &mut self.paused {
             Some(paused) if step < 0 => paused.cursor = Moment(paused.cursor.0.saturating_sub(by)),
@@ -285,6 +289,13 @@ impl App {
 
     /// Moves the selection of the focused list; without one, that of the live blocks.
     fn rows(&mut self, by: isize) {
+        if self.focus == Focus::Strip {
+            return match by.abs() {
+                1 => self.move_in_strip(0, by, 0),
+                10 => self.move_in_strip(0, 0, by.signum()),
+                _ => self.move_in_strip(0, by, 0),
+            };
+        }
         let blocks = &self.worker.blocks;
         if blocks.is_empty() {
             return;
@@ -307,6 +318,7 @@ impl App {
             text: format!("mark {number}: changes are measured from here"),
             cost: String::new(),
             refused: false,
+            address: None,
         });
     }
 

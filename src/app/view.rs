@@ -13,6 +13,7 @@ use crate::ui::layout::{Areas, Shown};
 use crate::ui::text::{self, GLOSSARY, span};
 use crate::ui::theme::Role;
 use crate::ui::view::{self, BillLine, Column, Line, Overlay, Piece, Table, TimeAxis, View};
+use crate::units::Bytes;
 use crate::worker::{LiveBlock, Place};
 
 /// What `w` can write: a name and what it is for.
@@ -40,7 +41,7 @@ impl App {
             time: self.time_axis(range),
             bill: self.bill(),
             blocks: self.blocks(),
-            strip: None,
+            strip: self.strip_view(),
             table: None,
             events: self.events(),
             events_title: format!("events: {}", self.log.len()),
@@ -86,10 +87,10 @@ impl App {
         let sample = self.shown();
         match sample.map(|s| &s.device.identity) {
             Some(Reading::Is(device)) => {
-                pieces.push(Piece::new(format!("GPU {} {}", device.index, device.name), Role::Text));
                 if device.simulated {
                     pieces.push(Piece::new(" SIMULATED ", Role::Badge));
                 }
+                pieces.push(Piece::new(format!("GPU {} {}", device.index, device.name), Role::Text));
             }
             Some(Reading::Missing(why)) => pieces.push(Piece::new(why.text.to_string(), Role::Warn)),
             None => pieces.push(Piece::new("reading", Role::Dim)),
@@ -174,6 +175,10 @@ impl App {
         }
         view::Bill {
             title: format!("bill {total}"),
+            summary: match bill.bytes(LineKind::Free) {
+                Reading::Is(free) => format!("used {} of {total}", Bytes(total.0.saturating_sub(free.0))),
+                Reading::Missing(_) => format!("{total}"),
+            },
             lines,
             note: (!notes.is_empty()).then(|| Piece::new(format!("({})", notes.join(", ")), Role::Warn)),
             total: Some(total.0),
@@ -189,9 +194,6 @@ impl App {
         }
         if let Some(bytes) = self.sizes.bytes() {
             title += &format!(" · next {} {} {bytes}", self.sizes.shape(), self.sizes.dtype());
-        }
-        if let Some(budget) = self.setup.budget {
-            title += &format!(" · budget {budget}");
         }
         let empty = match self.watched {
             Some(pid) => format!("Blocks of process {pid} cannot be listed from outside: its counters are read, nothing else."),

@@ -89,9 +89,7 @@ impl Areas {
         // What is under the panels: the bill always, then the strip, then the table or the lists.
         let bill = if h < 16 {
             1
-        } else if h < 22 {
-            2
-        } else if area.width < 100 || h < 30 {
+        } else if area.width < 100 || h < 30 || area.width >= 160 {
             3
         } else {
             4

@@ -26,11 +26,11 @@ impl Piece {
 /// A line of pieces.
 pub type Line = Vec<Piece>;
 
-/// One column of a curve: the lowest and the highest value in its span of time, in bytes.
+/// One column of a curve: what it did in its span of time, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Lowest value.
-    pub min: u64,
+    /// The value at the end.
+    pub last: u64,
     /// Highest value: never lost by down-sampling (AC-33).
     pub max: u64,
 }
@@ -97,6 +97,8 @@ pub struct BillLine {
 pub struct Bill {
     /// "bill 140 GiB", or the reason why there is none.
     pub title: String,
+    /// "used 1.89 GiB of 140 GiB", for one row.
+    pub summary: String,
     /// Its lines, in the order of the bar; free stands before unexplained.
     pub lines: Vec<BillLine>,
     /// "moving", or what is unknown.

@@ -42,7 +42,7 @@ pub fn cells(parts: &[u64], width: u16) -> Vec<u16> {
     }
 }
 
-/// Draws the bill in one to four rows: bar and figures, then the used part enlarged.
+/// Draws the bill in one to four rows: figures and bar, then the used part enlarged.
 pub fn draw(buf: &mut Buffer, area: Rect, bill: &Bill, look: Look) {
     if area.is_empty() {
         return;
@@ -57,14 +57,15 @@ pub fn draw(buf: &mut Buffer, area: Rect, bill: &Bill, look: Look) {
         height: 1,
         ..inner
     };
+    let used: Vec<&BillLine> = bill.lines.iter().filter(|l| l.role != Role::Free).collect();
     if area.height == 1 {
-        figures(buf, row(0), 1, bill, look);
+        let captioned = bill.total.is_some().then_some(bill.summary.as_str());
+        bar(buf, row(0), captioned.unwrap_or(&bill.title), &used, look);
         return;
     }
-    let text_rows = if area.height >= 4 || (area.height == 3 && area.width < 100) { 2 } else { 1 };
+    let text_rows = if area.height >= 4 || (area.height == 3 && area.width < 160) { 2 } else { 1 };
     figures(buf, inner, text_rows, bill, look);
     let mut next = text_rows;
-    let used: Vec<&BillLine> = bill.lines.iter().filter(|l| l.role != Role::Free).collect();
     if bill.total.is_some() && next < area.height {
         let all: Vec<&BillLine> = bill.lines.iter().collect();
         let caption = if area.height - next >= 2 { "device" } else { "" };
@@ -72,12 +73,12 @@ pub fn draw(buf: &mut Buffer, area: Rect, bill: &Bill, look: Look) {
         next += 1;
     }
     if bill.total.is_some() && next < area.height {
-        bar(buf, row(next), "used", &used, look);
+        bar(buf, row(next), "used  ", &used, look);
     }
 }
 
 fn bar(buf: &mut Buffer, area: Rect, caption: &str, lines: &[&BillLine], look: Look) {
-    let caption_width = if caption.is_empty() { 0 } else { 7 };
+    let caption_width = if caption.is_empty() { 0 } else { width(caption) + 1 };
     put(buf, area.x, area.y, caption_width, caption, look.theme.style(Role::Dim), look);
     let parts: Vec<u64> = lines.iter().map(|l| l.bytes.unwrap_or_default()).collect();
     let mut x = area.x + caption_width;
@@ -90,24 +91,37 @@ fn bar(buf: &mut Buffer, area: Rect, caption: &str, lines: &[&BillLine], look: L
     }
 }
 
-/// Title, then "swatch label figure" of each line joined by " + ", over `rows` rows.
-fn figures(buf: &mut Buffer, area: Rect, rows: u16, bill: &Bill, look: Look) {
-    let mut pieces: Vec<Vec<Piece>> = vec![vec![Piece::new(bill.title.clone(), Role::Figure)]];
-    if let Some(note) = &bill.note {
-        pieces.push(vec![Piece::new(" ", Role::Dim), note.clone()]);
+/// How much is said: the words of the lines are shortened, and lines of 0 left out, as the screen narrows.
+fn word(line: &BillLine, width: u16) -> &str {
+    match line.label.as_str() {
+        "driver" if width < 72 => "drv",
+        "context" if width < 72 => "ctx",
+        label => label,
     }
-    for (i, item) in bill.lines.iter().enumerate() {
+}
+
+/// Total, then "swatch label figure" of each line joined by " + ", over `rows` rows.
+fn figures(buf: &mut Buffer, area: Rect, rows: u16, bill: &Bill, look: Look) {
+    let compact = area.width < 100;
+    let title = if compact { bill.title.trim_start_matches("bill ") } else { &bill.title };
+    let mut groups: Vec<Vec<Piece>> = vec![vec![Piece::new(title, Role::Figure)]];
+    if let Some(note) = &bill.note {
+        groups.push(vec![Piece::new(" ", Role::Dim), note.clone()]);
+    }
+    let lines = bill.lines.iter().filter(|l| !compact || l.bytes != Some(0));
+    for (i, item) in lines.enumerate() {
         let joint = if i == 0 { " = " } else { " + " };
         let figure = Piece::new(item.text.clone(), if item.bytes.is_some() { Role::Text } else { Role::Dim });
-        pieces.push(vec![
+        let gap = if compact { "" } else { " " };
+        groups.push(vec![
             Piece::new(joint, Role::Dim),
             Piece::new(look.glyphs.fill(item.role), item.role),
-            Piece::new(format!(" {} ", item.label), Role::Dim),
+            Piece::new(format!("{gap}{} ", word(item, area.width)), Role::Dim),
             figure,
         ]);
     }
     let (mut x, mut y) = (area.x, area.y);
-    for group in &pieces {
+    for mut group in groups {
         let wanted: u16 = group.iter().map(|p| width(&p.text)).sum();
         if x + wanted > area.right() {
             if y + 1 >= area.y + rows {
@@ -115,10 +129,11 @@ fn figures(buf: &mut Buffer, area: Rect, rows: u16, bill: &Bill, look: Look) {
                 return;
             }
             y += 1;
-            x = area.x + 2;
+            x = area.x;
+            group[0].text = group[0].text.trim_start().to_string();
         }
         let rest = Rect::new(x, y, area.right().saturating_sub(x), 1);
-        x += line(buf, rest, group, look);
+        x += line(buf, rest, &group, look);
     }
 }
 

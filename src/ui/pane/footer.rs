@@ -19,9 +19,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, look: Look) {
         line(buf, area, std::slice::from_ref(hint), look);
         return;
     }
-    let cells = |(key, word): &(String, String)| width(key) + width(word) + 3;
+    let all = view.footer.iter().map(|(key, word)| width(key) + width(word) + 3).sum::<u16>();
+    let gap = if all <= area.width { "  " } else { " " };
+    let cells = |(key, word): &(String, String)| width(key) + width(word) + 1 + width(gap);
     let keep = view.footer.len().saturating_sub(2);
-    let mut left = i32::from(area.width) - view.footer[keep..].iter().map(|e| i32::from(cells(e))).sum::<i32>();
+    let mut left = i32::from(area.width) - view.footer[keep..].iter().map(|e| i32::from(cells(e))).sum::<i32>() + i32::from(width(gap));
     let mut pieces = Vec::new();
     for (i, item) in view.footer.iter().enumerate() {
         if i < keep {
@@ -31,7 +33,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, look: Look) {
             left -= i32::from(cells(item));
         }
         pieces.push(Piece::new(item.0.clone(), Role::Key));
-        pieces.push(Piece::new(format!(" {}  ", item.1), Role::Dim));
+        pieces.push(Piece::new(format!(" {}{gap}", item.1), Role::Dim));
+    }
+    if let Some(last) = pieces.last_mut() {
+        last.text.truncate(last.text.trim_end().len());
     }
     line(buf, area, &pieces, look);
 }

@@ -1,4 +1,5 @@
-//! The curve of one panel: minimum and maximum a column, so that no spike is lost (AC-33), in three glyph sets.
+//! The curve of one panel in three glyph sets: filled to the last value of each column, and shaded from there to its
+//! maximum, so that no spike is lost (AC-33).
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -47,15 +48,15 @@ fn blocks(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, gly
     for (i, span) in curve.iter().enumerate() {
         let Some(span) = span else { continue };
         let x = area.x + (offset + i) as u16;
-        let (low, high) = (steps(axis, span.min, height), steps(axis, span.max, height));
+        let (low, high) = (steps(axis, span.last, height), steps(axis, span.max, height));
         for row in 0..area.height {
             let floor = u32::from(area.height - 1 - row) * 8;
             let filled = high.saturating_sub(floor).min(8);
             if filled == 0 {
                 continue;
             }
-            // Whole cells above the column's minimum are only touched for a part of its time.
-            let band = floor >= low.max(1) && filled == 8;
+            // Whole cells above the column's last value were reached for a part of its time.
+            let band = floor >= low && filled == 8;
             let symbol = match (glyphs.is_ascii(), band) {
                 (false, true) => "▒",
                 (false, false) => EIGHTHS[filled as usize],
@@ -78,10 +79,10 @@ fn braille(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, st
         let Some(span) = span else { continue };
         let column = offset + i;
         let (cell, side) = (column / 2, column % 2);
-        let (low, high) = (steps(axis, span.min, height), steps(axis, span.max, height));
+        let (low, high) = (steps(axis, span.last, height), steps(axis, span.max, height));
         for step in 0..high {
-            // Between minimum and maximum every second dot: touched for a part of the time.
-            if step >= low.max(1) && step + 1 != high && (step as usize + column) % 2 == 1 {
+            // Between the last value and the maximum every second dot: reached for a part of the time.
+            if step >= low && step + 1 != high && (step as usize + column) % 2 == 1 {
                 continue;
             }
             let row = area.height as usize - 1 - (step / 4) as usize;
@@ -118,12 +119,12 @@ mod tests {
     }
 
     fn flat(v: u64) -> Option<Span> {
-        Some(Span { min: v, max: v })
+        Some(Span { last: v, max: v })
     }
 
     #[test]
     fn heights_gaps_and_spikes() {
-        let curve = [flat(80), flat(40), None, Some(Span { min: 10, max: 80 }), flat(0), flat(1)];
+        let curve = [flat(80), flat(40), None, Some(Span { last: 10, max: 80 }), flat(0), flat(1)];
         assert_eq!(drawn(GlyphSet::Block, &curve, 6, 2), ["█  ▒  ", "██ ▂ ▁".replace('▂', "█").as_str()]);
         assert_eq!(drawn(GlyphSet::Ascii, &curve, 6, 2), ["#  :  ", "## # ."]);
     }

@@ -31,7 +31,7 @@ impl Parts {
         let inner = if framed {
             Rect::new(area.x + 1, area.y + 1, area.width - 2, area.height - 2)
         } else {
-            area
+            Rect::new(area.x + 1, area.y, area.width.saturating_sub(2), area.height)
         };
         let head = if inner.height >= 6 { 2 } else { 1 }.min(inner.height);
         let time = inner.height >= 4;
@@ -96,14 +96,17 @@ fn head(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
     let (mut x, y) = (inner.x, inner.y);
     if !parts.framed {
         let role = if panel.focus { Role::Focus } else { Role::Dim };
-        x += put(buf, x, y, inner.width, panel.short, style(role), look);
+        // The title without its number, where there is room for it.
+        let name = if inner.width >= 36 { panel.title.get(2..).unwrap_or(panel.short) } else { panel.short };
+        let name = name.split(" (").next().unwrap_or(name);
+        x += put(buf, x, y, inner.width, name, style(role), look);
         x += 1;
     }
     let figure = style(panel.role).add_modifier(ratatui::style::Modifier::BOLD);
     x += put(buf, x, y, inner.right().saturating_sub(x), &panel.now, figure, look);
     let mut right = inner.right();
     let mut fits = |text: &str| {
-        let cells = width(text);
+        let cells = width(&look.glyphs.text(text));
         let room = right.saturating_sub(x) >= cells + 2 && cells > 0;
         if room {
             right -= cells + 1;
@@ -111,22 +114,22 @@ fn head(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
         room.then_some(right + 1)
     };
     if let Some(at) = fits(&panel.change.text) {
-        put(buf, at, y, width(&panel.change.text), &panel.change.text, style(panel.change.role), look);
+        put(buf, at, y, inner.right() - at, &panel.change.text, style(panel.change.role), look);
     }
     let note = panel.note.as_ref().filter(|_| panel.curve.iter().any(Option::is_some));
     if let Some(note) = note
         && let Some(at) = fits(&note.text)
     {
-        put(buf, at, y, width(&note.text), &note.text, style(note.role), look);
+        put(buf, at, y, inner.right() - at, &note.text, style(note.role), look);
     }
     if parts.head == 1 {
         if let Some(at) = fits(&panel.peak) {
-            put(buf, at, y, width(&panel.peak), &panel.peak, style(Role::Dim), look);
+            put(buf, at, y, inner.right() - at, &panel.peak, style(Role::Dim), look);
         }
         return;
     }
     let used = put(buf, inner.x, y + 1, inner.width, &panel.peak, style(Role::Dim), look);
-    if inner.width >= used + width(&panel.limit) + 2 {
+    if inner.width > used + width(&panel.limit) {
         put_right(buf, inner.x, y + 1, inner.width, &panel.limit, style(Role::Dim), look);
     }
 }
@@ -189,16 +192,30 @@ fn time_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, time: &TimeAxis, lo
     for cell in x..x + wide {
         put(buf, cell, y, 1, look.glyphs.pick("─", "-"), style, look);
     }
+    let letters: Vec<(u16, char)> = time
+        .letters
+        .iter()
+        .map(|(at, letter)| ((u32::from(*at) * u32::from(wide.saturating_sub(1)) / 1000) as u16, *letter))
+        .collect();
+    // The times stand on the frame where there is one, so that the letters have the axis to themselves; without a frame
+    // a time gives way to a letter.
+    let row = if parts.framed { parts.inner.bottom() } else { y };
+    let mut label = |at: u16, text: &str| {
+        let cells = width(text);
+        let taken = |l: &(u16, char)| (at..=at + cells).contains(&(l.0 + 1));
+        if parts.framed || !letters.iter().any(taken) {
+            put(buf, x + at, row, cells, text, style, look);
+        }
+    };
     if wide >= 12 {
-        put(buf, x, y, wide, &time.left, style, look);
-        put_right(buf, x, y, wide, &time.right, style, look);
+        label(0, &time.left);
+        label(wide - width(&time.right), &time.right);
     }
-    if wide >= 34 {
-        let at = x + (wide - width(&time.middle)) / 2;
-        put(buf, at, y, width(&time.middle), &time.middle, style, look);
+    if wide >= 22 {
+        label((wide - width(&time.middle)) / 2, &time.middle);
     }
-    for (thousandths, letter) in &time.letters {
-        let at = x + (u32::from(*thousandths) * u32::from(wide.saturating_sub(1)) / 1000) as u16;
+    for (at, letter) in letters {
+        let at = x + at;
         let mut utf8 = [0; 4];
         put(buf, at, y, 1, letter.encode_utf8(&mut utf8), look.theme.style(Role::Key), look);
     }
