@@ -4,6 +4,7 @@
 pub mod allocator;
 pub mod app;
 pub mod attach;
+pub mod budget;
 pub mod cli;
 pub mod clock;
 pub mod doctor;

@@ -3,6 +3,7 @@
 use crate::driver::{Driver, DriverError};
 
 use super::block::{BlockId, NONE, State};
+use super::config::Reserve;
 use super::event::Action;
 use super::heap::Heap;
 use super::place::Request;
@@ -50,7 +51,7 @@ impl<D: Driver> Allocator<D> {
         Ok(Some(id))
     }
 
-    /// Reserves addresses for 9/8 of the device, rounded up to granules: one unmapped block.
+    /// Reserves addresses for 9/8 of the device (or what is configured), rounded up to granules: one unmapped block.
     fn reserve_range(&mut self, request: &Request) -> Result<Option<BlockId>, AllocError> {
         let total = self.device_total()?;
         let small = self.heap.lanes[request.lane as usize].small;
@@ -59,10 +60,12 @@ impl<D: Driver> Allocator<D> {
         } else {
             self.heap.config.large_segment_size
         };
-        let size = total
-            .saturating_add(total / 8)
-            .div_ceil(granule)
-            .saturating_mul(granule);
+        let room = match self.heap.config.expandable_reserve {
+            None => total.saturating_add(total / 8),
+            Some(Reserve::Fraction(part)) => (part * total as f64) as u64,
+            Some(Reserve::Bytes(bytes)) => bytes,
+        };
+        let size = room.div_ceil(granule).max(1).saturating_mul(granule);
         let base = match self.driver.reserve(size) {
             Ok(base) => base,
             Err(DriverError::OutOfMemory) => return Ok(None),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::tensor::{Dtype, Shape};
+use crate::allocator::Report;
 use crate::allocator::stats::DeviceStats;
 use crate::clock::Moment;
 use crate::driver::StreamId;
@@ -53,6 +54,8 @@ pub struct State {
     pub blocks: Vec<LiveBlock>,
     /// The allocator's counters.
     pub stats: DeviceStats,
+    /// Its segments and blocks.
+    pub report: Arc<Report>,
     /// The current stream, as this program counts them.
     pub stream: StreamId,
     /// The driver's handle of each stream that this program counts; the first is the default stream.
