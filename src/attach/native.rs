@@ -1,0 +1,122 @@
+//! The native allocator's devices: its vector of pointers, found by shape, and the layout on which all of them agree
+//! (allocator-spec 7.2, 7.3, 7.6).
+
+use super::class::Failure;
+use super::layout::{self, Candidate, Layout, Verdict, WINDOW};
+use super::maps::Maps;
+use super::process::Process;
+use super::refusal;
+use super::remote::{Fault, Remote};
+
+/// The object is searched this far: it has 0x58c0 bytes at most in the releases examined.
+const OBJECT_BYTES: usize = 0x8000;
+/// More devices than any process has.
+const MAX_DEVICES: u64 = 128;
+/// A busy process changes while it is looked at; one whole look costs about 100 us.
+const TRIES: usize = 30;
+
+/// The devices of a native allocator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// Address of the vector (begin, end, capacity).
+    pub vector: u64,
+    /// Begin, end and capacity as they were.
+    pub bounds: [u64; 3],
+    /// Address of each device's allocator, by ordinal.
+    pub elements: Vec<u64>,
+    /// Where things lie inside each.
+    pub layout: Layout,
+}
+
+/// Finds the devices of the native allocator at `object`.
+pub fn find(remote: &Remote, process: &Process, object: u64) -> Result<Devices, Failure> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        // Read anew for each try: the heap grows, and a pointer into new heap would look wild.
+        let maps = Maps::read(process.dir()).map_err(|_| Fault::Refused)?;
+        match look(remote, &maps, object)? {
+            Look::Found(devices) => return Ok(devices),
+            // No device yet: waiting here would not help.
+            Look::Empty => {
+                return Err(Failure::Why(refusal::not_initialised(process.pid, maps.holds_gpu())));
+            }
+            Look::Undecided => last = Some("its counters have not moved enough to prove where they lie"),
+            Look::Unknown => last = Some("no examined layout of the counters fits"),
+        }
+    }
+    let detail = last.unwrap_or("it kept changing");
+    Err(Failure::Why(refusal::unknown_layout(process.pid, detail)))
+}
+
+/// What one look gave.
+enum Look {
+    Found(Devices),
+    Empty,
+    Undecided,
+    Unknown,
+}
+
+fn look(remote: &Remote, maps: &Maps, object: u64) -> Result<Look, Fault> {
+    let words = remote.words_some(object, OBJECT_BYTES / 8)?;
+    let mut outcome = Look::Empty;
+    for (i, triple) in words.windows(3).enumerate() {
+        let bounds = [triple[0], triple[1], triple[2]];
+        let Some(elements) = elements(remote, maps, bounds) else {
+            continue;
+        };
+        let devices: Vec<Vec<Candidate>> = elements
+            .iter()
+            .enumerate()
+            .map(|(ordinal, at)| candidates(remote, maps, *at, ordinal))
+            .collect();
+        match layout::agree(&devices) {
+            Verdict::Proven(layout) => {
+                return Ok(Look::Found(Devices {
+                    vector: object + 8 * i as u64,
+                    bounds,
+                    elements,
+                    layout,
+                }));
+            }
+            Verdict::Undecided => outcome = Look::Undecided,
+            Verdict::Unknown if matches!(outcome, Look::Empty) => outcome = Look::Unknown,
+            Verdict::Unknown => {}
+        }
+    }
+    Ok(outcome)
+}
+
+/// The pointers of a vector of device allocators, if these three words are one: distinct, aligned, writable, each at a
+/// recursive mutex (kind 1 at +16; ordinary ones have 0).
+fn elements(remote: &Remote, maps: &Maps, [begin, end, capacity]: [u64; 3]) -> Option<Vec<u64>> {
+    let bytes = end.checked_sub(begin)?;
+    let count = bytes / 8;
+    if begin % 8 != 0
+        || bytes % 8 != 0
+        || capacity < end
+        || capacity % 8 != 0
+        || !(1..=MAX_DEVICES).contains(&count)
+        || !maps.writable(begin)
+    {
+        return None;
+    }
+    let mut pointers = vec![0; count as usize];
+    remote.words(begin, &mut pointers).ok()?;
+    let mut sorted = pointers.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let sound = |p: &u64| {
+        let mut mutex = [0; 3];
+        p % 16 == 0 && maps.writable(*p) && remote.words(*p, &mut mutex).is_ok() && mutex[2] as u32 == 1
+    };
+    (sorted.len() == pointers.len() && pointers.iter().all(sound)).then_some(pointers)
+}
+
+/// The layouts that fit the device's allocator at `address`.
+fn candidates(remote: &Remote, maps: &Maps, address: u64, ordinal: usize) -> Vec<Candidate> {
+    let Ok(words) = remote.words_some(address, WINDOW) else {
+        return Vec::new();
+    };
+    let parent = |node: u64| remote.word(node.wrapping_add(8)).ok();
+    layout::candidates(&words, address, ordinal, maps, &parent)
+}

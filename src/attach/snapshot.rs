@@ -1,0 +1,199 @@
+//! A consistent copy of one device's counters, while the process changes them (allocator-spec 7.7).
+//!
+//! One process_vm_readv copies, in this order: mutex and counters; the private pools' slots where there are any; mutex and
+//! counters again. The copy is taken when the counters are equal in both, the lock word of the second is 0, and the
+//! invariants hold. Why that is enough: every operation changes a sum that only grows, so equal copies mean that no word
+//! changed between its two readings, and all words had these values at one moment between the copies; the lock word, read
+//! after that moment, says that nobody was in the middle of an operation.
+//! (The rule of one copy with lock word 0 let 0.35 % broken reads through at 2 million operations a second.)
+
+use std::collections::BTreeMap;
+
+use super::counters::{array, array_holds, broken_invariant, decode};
+use super::layout::Layout;
+use super::remote::{Fault, Remote};
+use crate::allocator::stats::{DeviceStats, StatArray};
+use crate::reading::{Reading, WhyKind};
+
+/// Tries of one read: each takes about a microsecond, and a busy target is free again within one.
+const TRIES: usize = 20;
+/// Words of a slot of the private pools' map: distance, id (two), one Stat array (twelve).
+const SLOT_WORDS: usize = 15;
+/// Larger maps are left out: 4,096 slots are about half a MiB.
+const MAX_SLOTS: u64 = 4096;
+
+/// What one read gave.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Consistent counters of now.
+    Fresh(DeviceStats),
+    /// The last consistent ones; the target was busy in every try. Before there are any: ones that keep the invariants and
+    /// may mix two moments.
+    Stale(DeviceStats),
+    /// No consistent ones, now or before.
+    Nothing,
+}
+
+/// Where the private pools' slots were when last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slots {
+    address: u64,
+    count: usize,
+    entries: u64,
+}
+
+/// Reads one device; keeps its buffers and its last good counters.
+#[derive(Debug)]
+pub struct Reader {
+    address: u64,
+    layout: Layout,
+    first: Vec<u64>,
+    second: Vec<u64>,
+    slots: Option<Slots>,
+    slot_words: Vec<u64>,
+    pools_readable: bool,
+    last: Option<DeviceStats>,
+    bad_reads: u32,
+}
+
+impl Reader {
+    /// A reader of the device's allocator at `address`.
+    pub fn new(address: u64, layout: Layout) -> Reader {
+        Reader {
+            address,
+            layout,
+            first: vec![0; layout.end()],
+            second: vec![0; layout.end()],
+            slots: None,
+            slot_words: Vec::new(),
+            pools_readable: true,
+            last: None,
+            bad_reads: 0,
+        }
+    }
+
+    /// Reads in a row that ended without consistent counters although the lock was free: the layout is in doubt.
+    pub fn bad_reads(&self) -> u32 {
+        self.bad_reads
+    }
+
+    /// One read: up to 20 tries.
+    pub fn read(&mut self, remote: &Remote) -> Result<Outcome, Fault> {
+        let mut contradiction = false;
+        let mut passable = None;
+        for _ in 0..TRIES {
+            if let Err(fault) = self.copy(remote) {
+                // The slots moved and their memory went away: look where they are now.
+                if fault == Fault::Unmapped && self.slots.take().is_some() {
+                    continue;
+                }
+                return Err(fault);
+            }
+            let (start, end) = (self.layout.start, self.layout.end());
+            let locked = self.second[0] as u32 != 0;
+            let torn = self.first[start..end] != self.second[start..end];
+            if (locked || torn) && self.last.is_some() {
+                continue;
+            }
+            let words = &self.second[start..end];
+            let sound = decode(words, self.layout.shape).filter(|s| broken_invariant(s).is_none());
+            if locked || torn {
+                passable = sound.or(passable);
+                continue;
+            }
+            let Some(mut stats) = sound else {
+                contradiction = true;
+                continue;
+            };
+            if self.layout.shape.map && !self.add_pools(&mut stats) {
+                continue;
+            }
+            self.bad_reads = 0;
+            self.last = Some(stats.clone());
+            return Ok(Outcome::Fresh(stats));
+        }
+        self.bad_reads = if contradiction { self.bad_reads + 1 } else { 0 };
+        Ok(self.last.clone().or(passable).map_or(Outcome::Nothing, Outcome::Stale))
+    }
+
+    /// Copies mutex and counters, the slots, mutex and counters, in one call.
+    fn copy(&mut self, remote: &Remote) -> Result<(), Fault> {
+        let bytes = object::pod::bytes_of_slice_mut::<u64>;
+        let (first, second) = (bytes(&mut self.first), bytes(&mut self.second));
+        match self.slots {
+            None => remote.read_pieces(&mut [(self.address, first), (self.address, second)]),
+            Some(slots) => {
+                self.slot_words.resize(slots.count * SLOT_WORDS, 0);
+                let pools = bytes(&mut self.slot_words);
+                remote.read_pieces(&mut [(self.address, first), (slots.address, pools), (self.address, second)])
+            }
+        }
+    }
+
+    /// Puts the private pools into `stats`. False: the slots are elsewhere than assumed, copy again.
+    fn add_pools(&mut self, stats: &mut DeviceStats) -> bool {
+        let map = &self.second[self.layout.start + 72..self.layout.start + 76];
+        let (address, mask, entries) = (map[0], map[1], map[3]);
+        self.pools_readable = true;
+        if entries == 0 {
+            self.slots = None;
+            return true;
+        }
+        // The lookup limit, the second byte of the small fields, adds slots behind the last bucket.
+        let count = mask.saturating_add((map[2] >> 8) & 0xff);
+        if count > MAX_SLOTS || entries > count {
+            self.slots = None;
+            self.pools_readable = false;
+            return true;
+        }
+        let now = Slots {
+            address,
+            count: count as usize,
+            entries,
+        };
+        if self.slots != Some(now) {
+            self.slots = Some(now);
+            return false;
+        }
+        match pools(&self.slot_words, entries) {
+            Some(found) => stats.reserved_bytes_by_private_pools = found,
+            None => self.pools_readable = false,
+        }
+        true
+    }
+
+    /// The number of private pools of the last fresh read.
+    pub fn private_pools(&self) -> Reading<usize> {
+        if !self.layout.shape.map {
+            Reading::missing(
+                WhyKind::Absent,
+                "this release does not count private pools (torch 2.13 does)",
+            )
+        } else if !self.pools_readable {
+            Reading::missing(
+                WhyKind::Unknown,
+                "the map of private pools has a form that was never examined",
+            )
+        } else {
+            Reading::Is(
+                self.last
+                    .as_ref()
+                    .map_or(0, |s| s.reserved_bytes_by_private_pools.len()),
+            )
+        }
+    }
+}
+
+/// Decodes the slots: int8 distance (negative = empty), pool id, Stat array. `None` unless the used slots are as many as
+/// the map says and each array is the sum of its parts.
+fn pools(words: &[u64], entries: u64) -> Option<BTreeMap<(u64, u64), StatArray>> {
+    let mut found = BTreeMap::new();
+    for slot in words.chunks_exact(SLOT_WORDS) {
+        if (slot[0] as i8) < 0 {
+            continue;
+        }
+        let stats = array(slot, 3).filter(array_holds)?;
+        found.insert((slot[1], slot[2]), stats);
+    }
+    (found.len() as u64 == entries).then_some(found)
+}
