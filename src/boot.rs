@@ -115,7 +115,7 @@ pub fn find(options: &Options, spec: SimSpec, visible: Option<&str>) -> Result<F
 /// The devices that `wanted` names (index, UUID or its beginning, PCI bus id), in that order. Without a wish, those that
 /// CUDA_VISIBLE_DEVICES names by UUID; its plain numbers count in CUDA's own order, which a monitor does not know, and so
 /// hide nothing.
-fn select(devices: &[DeviceIdentity], wanted: &[String], visible: Option<&str>) -> Result<Vec<DeviceIdentity>, String> {
+pub fn select(devices: &[DeviceIdentity], wanted: &[String], visible: Option<&str>) -> Result<Vec<DeviceIdentity>, String> {
     let matches = |device: &DeviceIdentity, name: &str| {
         let name = name.trim();
         device.index.to_string() == name

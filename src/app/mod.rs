@@ -263,6 +263,11 @@ impl App {
         self.log.push_back(entry);
     }
 
+    /// Makes `text` the sentence.
+    pub fn say(&mut self, text: impl Into<String>) {
+        self.sentence = (text.into(), false);
+    }
+
     /// Shows `text` in the footer for some seconds.
     pub fn tell(&mut self, text: impl Into<String>) {
         self.hint = Some((text.into(), Moment(self.now.0 + Duration::from_secs(4))));

@@ -1,1 +1,382 @@
-//! run
+//! The loop: signals, keys, outcomes and samples become events; effects are performed; the screen is drawn when something
+//! changed, at most 30 times a second (design rules 7 and 9). Nothing here blocks.
+
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{Event as TerminalEvent, EventStream};
+use futures_util::StreamExt;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use super::terminal::{Screen, restore};
+use super::{App, Effect, Event, Setup};
+use crate::boot::{self, Found};
+use crate::budget::Budget;
+use crate::cli::Options;
+use crate::clock::{Clock, RealClock};
+use crate::driver::sim::SimSpec;
+use crate::reading::Reading;
+use crate::sample::history::History;
+use crate::sample::sampler::{Plan, Sampler, Target};
+use crate::source::host::HostSource;
+use crate::ui;
+use crate::ui::view::View;
+use crate::worker::{Command, Worker};
+use crate::{panics, worker};
+
+/// The shortest time between two frames.
+const FRAME: Duration = Duration::from_millis(33);
+
+/// How the loop ended.
+enum End {
+    Quit,
+    Signal(SignalKind),
+    Panic(String),
+    Refused(String),
+}
+
+/// Runs the dashboard and returns the exit code. The terminal is as it was before when this returns.
+///
+/// # Errors
+/// The terminal cannot be used.
+pub fn run(options: &Options, spec: SimSpec, setup: worker::Setup) -> anyhow::Result<u8> {
+    panics::install(restore);
+    // NO_COLOR is the theme's business: crossterm's own handling resets bold and reverse as well.
+    crossterm::style::force_color_output(true);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(8)
+        .build()?;
+    let end = runtime.block_on(async {
+        let mut screen = Screen::open()?;
+        let end = Dashboard::new(options, spec, setup).live(&mut screen).await;
+        drop(screen);
+        end
+    });
+    // A stalled driver or monitor must not keep the terminal: its thread is left behind.
+    runtime.shutdown_background();
+    match end? {
+        End::Quit => Ok(0),
+        End::Signal(kind) => Ok(128 + kind.as_raw_value() as u8),
+        End::Panic(text) => {
+            tracing::error!("{text}");
+            Ok(101)
+        }
+        End::Refused(text) => Err(anyhow::Error::msg(text)),
+    }
+}
+
+struct Signals([(SignalKind, Signal); 3], Signal);
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        let on = |kind: SignalKind| signal(kind).map(|s| (kind, s));
+        Ok(Signals(
+            [
+                on(SignalKind::terminate())?,
+                on(SignalKind::interrupt())?,
+                on(SignalKind::hangup())?,
+            ],
+            signal(SignalKind::from_raw(nix::libc::SIGTSTP))?,
+        ))
+    }
+
+    /// The next signal; `None` asks to suspend.
+    async fn next(&mut self) -> Option<SignalKind> {
+        let Signals([(ka, a), (kb, b), (kc, c)], stop) = self;
+        tokio::select! {
+            _ = a.recv() => Some(*ka),
+            _ = b.recv() => Some(*kb),
+            _ = c.recv() => Some(*kc),
+            _ = stop.recv() => None,
+        }
+    }
+}
+
+struct Dashboard {
+    app: App,
+    clock: Arc<dyn Clock>,
+    options: Options,
+    setup: Option<worker::Setup>,
+    booting: Option<JoinHandle<Result<Found, String>>>,
+    worker: Option<Worker>,
+    sampler: Option<Sampler>,
+    devices: Vec<u32>,
+    device: usize,
+    /// Commands typed before the driver was found.
+    waiting: Vec<Command>,
+    /// The reader of the terminal's input; none while we are suspended.
+    keys: Option<EventStream>,
+    drawn: Option<View>,
+    drawn_at: Instant,
+    dirty: bool,
+}
+
+impl Dashboard {
+    fn new(options: &Options, spec: SimSpec, setup: worker::Setup) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::start());
+        let watched = options.pid.first().copied();
+        let app = App::new(
+            Setup {
+                look: options.look(|name| std::env::var(name).ok()),
+                simulated: false,
+                readonly: options.readonly,
+                own_pid: std::process::id(),
+                budget: options.budget,
+                folder: options.folder.clone().unwrap_or_else(|| ".".into()),
+            },
+            History::new(),
+            watched,
+            options.shape.clone(),
+            options.dtype,
+        );
+        let asked = options.clone();
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let booting = tokio::task::spawn_blocking(move || boot::find(&asked, spec, visible.as_deref()));
+        Dashboard {
+            app,
+            clock,
+            options: options.clone(),
+            setup: Some(setup),
+            booting: Some(booting),
+            worker: None,
+            sampler: None,
+            devices: Vec::new(),
+            device: 0,
+            waiting: Vec::new(),
+            keys: None,
+            drawn: None,
+            drawn_at: Instant::now(),
+            dirty: true,
+        }
+    }
+
+    async fn live(&mut self, screen: &mut Screen) -> io::Result<End> {
+        self.draw(screen)?;
+        let mut signals = Signals::new()?;
+        self.keys = Some(EventStream::new());
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            if let Some(text) = panics::seen() {
+                return Ok(End::Panic(text));
+            }
+            let frame_at = self.drawn_at + FRAME;
+            let event = tokio::select! {
+                biased;
+                kind = signals.next() => match kind {
+                    Some(kind) => return Ok(End::Signal(kind)),
+                    None => {
+                        self.suspend(screen)?;
+                        continue;
+                    }
+                },
+                event = next_key(self.keys.as_mut()) => match event {
+                    Some(Ok(TerminalEvent::Key(key))) => Event::Key(key),
+                    Some(Ok(TerminalEvent::Resize(..))) => {
+                        screen.resize()?;
+                        self.drawn = None;
+                        self.dirty = true;
+                        continue;
+                    }
+                    Some(Ok(_)) => continue,
+                    // The terminal is gone: nobody can read a sentence about it.
+                    Some(Err(_)) | None => return Ok(End::Signal(SignalKind::hangup())),
+                },
+                outcome = next_outcome(self.worker.as_mut()) => {
+                    let state = self.worker.as_ref().map(Worker::latest).unwrap_or_default();
+                    Event::Outcome(Box::new(outcome), state)
+                }
+                sample = next_sample(self.sampler.as_mut()) => Event::Sample(Box::new(sample)),
+                found = booted(self.booting.as_mut()) => {
+                    self.booting = None;
+                    match found {
+                        Ok(found) => self.start(found),
+                        Err(text) => return Ok(End::Refused(text)),
+                    }
+                    continue;
+                }
+                () = sleep_until(frame_at), if self.dirty => {
+                    self.draw(screen)?;
+                    continue;
+                }
+                _ = seconds.tick() => {
+                    self.panic_on_request();
+                    Event::Tick
+                }
+            };
+            if let Some(end) = self.handle(event, screen)? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// `--panic-in`: how the tests see that a panic in any thread leaves the terminal as it was.
+    fn panic_on_request(&mut self) {
+        // The first tick comes at once; the dashboard is to be on the screen before.
+        let Some(name) = self.options.panic_in.take_if(|_| self.app.sample.is_some()) else {
+            return;
+        };
+        let fail = || panic!("asked for by --panic-in");
+        if name == "main" {
+            fail();
+        } else {
+            let _ = std::thread::Builder::new().name(name).spawn(move || fail());
+        }
+    }
+
+    fn handle(&mut self, event: Event, screen: &mut Screen) -> io::Result<Option<End>> {
+        self.dirty = true;
+        let now = self.clock.now();
+        for effect in self.app.update(event, now) {
+            match effect {
+                Effect::Quit => return Ok(Some(End::Quit)),
+                Effect::Suspend => self.suspend(screen)?,
+                Effect::Redraw => {
+                    screen.resize()?;
+                    self.drawn = None;
+                }
+                Effect::Send(command) => self.send(command),
+                Effect::Watch(pid) => self.watch(pid),
+                Effect::NextDevice => self.next_device(),
+                Effect::WriteScreen(path) => {
+                    let light = self.options.theme == Some(ui::theme::Scheme::Light);
+                    self.write(&path, &ui::svg::picture(screen.frame(), light));
+                }
+                Effect::WriteText(path, text) => self.write(&path, &text),
+            }
+        }
+        Ok(None)
+    }
+
+    fn send(&mut self, command: Command) {
+        match &self.worker {
+            Some(worker) => {
+                if !worker.send(command) {
+                    let why = worker.latest().ended.clone();
+                    self.app.tell(why.as_deref().unwrap_or("the allocator's thread has ended: restart alloctop"));
+                }
+            }
+            None => self.waiting.push(command),
+        }
+    }
+
+    fn write(&mut self, path: &std::path::Path, text: &str) {
+        let said = match std::fs::write(path, text) {
+            Ok(()) => format!("written: {}", path.display()),
+            Err(error) => format!("{} cannot be written: {error}; pass --folder DIR", path.display()),
+        };
+        self.app.tell(said);
+    }
+
+    /// Everything that was found goes to work.
+    fn start(&mut self, found: Found) {
+        let own = std::process::id();
+        self.devices = found.devices.iter().map(|d| d.index).collect();
+        self.app.setup.simulated = found.devices.first().is_some_and(|d| d.simulated);
+        if let Some(note) = found.note {
+            self.app.say(note);
+        }
+        if let (Some(backend), Some(setup)) = (found.backend, self.setup.take()) {
+            let mut host = HostSource::new("/proc");
+            let budget = Budget::new(self.options.budget, Box::new(move || host.ceiling(own)));
+            let worker = Worker::start(backend, setup, budget, self.clock.clone(), Box::new(|| ()));
+            self.app.worker = worker.latest();
+            self.worker = Some(worker);
+        }
+        let reader = self.worker.as_ref().map(Worker::reader);
+        let plan = Plan {
+            interval: self.options.interval(),
+            target: self.app.watched.map_or(Target::Own, Target::Process),
+            device: self.devices.first().copied().unwrap_or_default(),
+        };
+        self.sampler = Some(Sampler::start(plan, found.monitor, reader, self.clock.clone()));
+        for command in std::mem::take(&mut self.waiting) {
+            self.send(command);
+        }
+        self.dirty = true;
+    }
+
+    fn watch(&mut self, pid: Option<u32>) {
+        if let Some(sampler) = &self.sampler {
+            sampler.set_target(pid.map_or(Target::Own, Target::Process));
+        }
+    }
+
+    fn next_device(&mut self) {
+        if self.devices.len() < 2 {
+            self.app.tell("there is one GPU to show");
+            return;
+        }
+        self.device = (self.device + 1) % self.devices.len();
+        if let Some(sampler) = &self.sampler {
+            sampler.set_device(self.devices[self.device]);
+        }
+    }
+
+    /// Draws if something that is shown changed; an equal view draws an equal frame.
+    fn draw(&mut self, screen: &mut Screen) -> io::Result<()> {
+        self.dirty = false;
+        self.drawn_at = Instant::now();
+        let area = screen.area();
+        let view = self.app.view(area);
+        if self.drawn.as_ref() == Some(&view) {
+            return Ok(());
+        }
+        let look = self.app.setup.look;
+        screen.draw(|buf| ui::draw(buf, area, &view, look))?;
+        self.drawn = Some(view);
+        Ok(())
+    }
+
+    /// Ctrl-Z: the reader of keys goes first, since it would keep the terminal's input.
+    fn suspend(&mut self, screen: &mut Screen) -> io::Result<()> {
+        self.keys = None;
+        screen.suspend()?;
+        self.keys = Some(EventStream::new());
+        self.drawn = None;
+        self.dirty = true;
+        Ok(())
+    }
+}
+
+async fn next_key(keys: Option<&mut EventStream>) -> Option<io::Result<TerminalEvent>> {
+    match keys {
+        Some(keys) => keys.next().await,
+        None => pending().await,
+    }
+}
+
+async fn next_outcome(worker: Option<&mut Worker>) -> worker::Outcome {
+    match worker {
+        Some(worker) => match worker.outcomes.recv().await {
+            Some(outcome) => outcome,
+            None => pending().await,
+        },
+        None => pending().await,
+    }
+}
+
+async fn next_sample(sampler: Option<&mut Sampler>) -> crate::sample::Sample {
+    match sampler {
+        Some(sampler) => match sampler.next().await {
+            Some(sample) => sample,
+            None => pending().await,
+        },
+        None => pending().await,
+    }
+}
+
+async fn booted(booting: Option<&mut JoinHandle<Result<Found, String>>>) -> Result<Found, String> {
+    match booting {
+        Some(handle) => match handle.await {
+            Ok(found) => found,
+            Err(error) => Err(format!("looking for devices failed: {error}")),
+        },
+        None => pending().await,
+    }
+}

@@ -11,6 +11,7 @@ use crate::units::Bytes;
 use crate::worker::{Dtype, Shape};
 
 pub mod parse;
+pub mod run;
 
 /// Which driver the embedded allocator runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

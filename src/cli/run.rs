@@ -1,0 +1,92 @@
+//! From what was typed to what is done, and the exit code.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use super::{Cli, Format, Options, Task, parse};
+use crate::attach::ProcRoot;
+use crate::once;
+use crate::reading::Reading;
+use crate::source::DeviceMonitor;
+
+/// Something was typed or asked for that cannot be done.
+const USAGE: u8 = 2;
+
+/// Runs the program and returns its exit code.
+pub fn run(cli: Cli) -> ExitCode {
+    crate::log::start();
+    let Cli { command, options } = cli;
+    let result = match command {
+        Some(Task::Keys) => print(crate::app::action::markdown().as_bytes()),
+        Some(Task::Experiment { format, child }) => experiment(&options, format, child),
+        Some(Task::Parity { files, format }) => parity(&options, &files, format),
+        Some(Task::Doctor) => doctor(&options),
+        None if options.once || options.json => look(&options),
+        None => dashboard(&options),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let text = format!("alloctop: {error:#}\n");
+            let _ = io::stderr().write_all(text.as_bytes());
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// Writes to standard output; a closed pipe is a quiet end, as for every filter.
+fn print(bytes: &[u8]) -> anyhow::Result<u8> {
+    match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(0),
+    }
+}
+
+fn spec(options: &Options) -> anyhow::Result<crate::driver::sim::SimSpec> {
+    parse::sim_spec(&options.sim).map_err(anyhow::Error::msg)
+}
+
+fn dashboard(options: &Options) -> anyhow::Result<u8> {
+    if !io::stdout().is_terminal() {
+        anyhow::bail!("standard output is no terminal: use --once for text or --json for one document");
+    }
+    let spec = spec(options)?;
+    // Bad settings are said before the screen is taken.
+    let conf = options
+        .alloc_conf
+        .clone()
+        .or_else(|| std::env::var("PYTORCH_ALLOC_CONF").ok())
+        .or_else(|| std::env::var("PYTORCH_CUDA_ALLOC_CONF").ok())
+        .unwrap_or_default();
+    let setup = crate::worker::Setup::read(&conf, options.torch.as_deref())?;
+    crate::app::run::run(options, spec, setup)
+}
+
+fn look(options: &Options) -> anyhow::Result<u8> {
+    let mut monitor = crate::boot::monitor(options, &spec(options)?);
+    let request = once::Request {
+        pids: options.pid.clone(),
+        user: options.user.clone(),
+        devices: wanted_devices(monitor.as_mut(), options)?,
+    };
+    let document = once::look(monitor.as_mut(), &ProcRoot::default(), &request);
+    let mut out = Vec::new();
+    if options.json {
+        once::write_json(&document, &mut out)?;
+    } else {
+        once::text::write(&document, &mut out)?;
+    }
+    print(&out)?;
+    Ok(once::status(&document, &request))
+}
+
+fn wanted_devices(monitor: &mut dyn DeviceMonitor, options: &Options) -> anyhow::Result<Option<Vec<u32>>> {
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    match monitor.devices() {
+        Reading::Is(devices) => {
+            let chosen = crate::boot::select(&devices, &options.gpu, visible.as_deref()).map_err(anyhow::Error::msg)?;
+            Ok(Some(chosen.iter().map(|d| d.index).collect()))
+        }
+        Reading::Missing(_) => Ok(None),
+    }
+}

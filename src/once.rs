@@ -1,1 +1,0 @@
-//! once: see the crate's map.
