@@ -2,10 +2,9 @@
 //! parent starts its program once more as the child, and because RSS belongs to a whole process.
 
 use std::io::Write;
-use std::time::Duration;
 
-use alloctop::driver::sim::{SimDevice, SimDriver, SimSpec};
-use alloctop::driver::{Driver, DriverError, EventId, MemInfo, StreamId};
+use alloctop::driver::adapt::Keeping;
+use alloctop::driver::sim::{SimDevice, SimSpec};
 use alloctop::experiment::judge::{Documented, Verdict, judge};
 use alloctop::experiment::{self, Backend, Bench, ExperimentOptions, Format, StepReading};
 use alloctop::reading::{Reading, WhyKind};
@@ -141,60 +140,12 @@ fn refused() {
     assert!(json["steps"][4]["agrees"].is_null());
 }
 
-/// A driver that says it gave memory back and kept it.
-struct Keeps(SimDriver);
-
-impl Driver for Keeps {
-    fn alloc(&mut self, size: u64) -> Result<u64, DriverError> {
-        self.0.alloc(size)
-    }
-    fn free(&mut self, _: u64) -> Result<(), DriverError> {
-        Ok(())
-    }
-    fn mem_info(&mut self) -> Result<MemInfo, DriverError> {
-        self.0.mem_info()
-    }
-    fn device_total(&mut self) -> Result<u64, DriverError> {
-        self.0.device_total()
-    }
-    fn reserve(&mut self, size: u64) -> Result<u64, DriverError> {
-        self.0.reserve(size)
-    }
-    fn unreserve(&mut self, address: u64, size: u64) -> Result<(), DriverError> {
-        self.0.unreserve(address, size)
-    }
-    fn map(&mut self, address: u64, granule: u64, count: u64) -> Result<(), DriverError> {
-        self.0.map(address, granule, count)
-    }
-    fn unmap(&mut self, address: u64, granule: u64, count: u64) -> Result<(), DriverError> {
-        self.0.unmap(address, granule, count)
-    }
-    fn record_event(&mut self, stream: StreamId) -> Result<EventId, DriverError> {
-        self.0.record_event(stream)
-    }
-    fn event_done(&mut self, event: EventId) -> Result<bool, DriverError> {
-        self.0.event_done(event)
-    }
-    fn wait_event(&mut self, event: EventId) -> Result<(), DriverError> {
-        self.0.wait_event(event)
-    }
-    fn synchronize(&mut self, stream: StreamId) -> Result<(), DriverError> {
-        self.0.synchronize(stream)
-    }
-    fn take_cost(&mut self) -> Duration {
-        self.0.take_cost()
-    }
-    fn fill(&mut self, address: u64, size: u64, stream: StreamId) -> Result<(), DriverError> {
-        self.0.fill(address, size, stream)
-    }
-}
-
 fn keeps_memory() {
     let options = options(Format::Json);
     let device = SimDevice::new(SimSpec::default());
     let mut monitor = device.monitor();
     let identity = monitor.devices().value().unwrap()[0].clone();
-    let backend = BackendChoice::Other(Box::new(move || Box::new(Keeps(device.driver(std::process::id())))));
+    let backend = BackendChoice::Other(Box::new(move || Box::new(Keeping::new(device.driver(std::process::id())))));
     let mut out = Vec::new();
     let bench = Bench {
         backend,

@@ -77,6 +77,19 @@ pub struct DeviceSample {
 }
 
 impl DeviceSample {
+    /// Nothing has been read yet.
+    pub fn not_yet() -> Self {
+        DeviceSample {
+            at: Moment::default(),
+            took: Duration::ZERO,
+            identity: Reading::not_yet(),
+            memory: Reading::not_yet(),
+            processes: Reading::not_yet(),
+            moving: false,
+            activity: Reading::not_yet(),
+        }
+    }
+
     /// What the driver charges to `pid` on this device, over its kinds of context. `Absent` if it is not listed.
     pub fn vram_of(&self, pid: u32) -> Reading<Bytes> {
         use crate::reading::WhyKind;

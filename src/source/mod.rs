@@ -2,7 +2,7 @@
 //! [`crate::attach`]), the simulated device (through [`crate::driver::sim`]). A source cannot see the application; it
 //! answers with [`Reading`]s, so a figure that is missing always carries its reason.
 
-use crate::reading::Reading;
+use crate::reading::{Reading, Why};
 use crate::units::Bytes;
 
 pub mod host;
@@ -146,4 +146,12 @@ pub trait DeviceMonitor: Send {
     fn activity(&mut self, index: u32) -> Reading<DeviceActivity>;
     /// The driver's version, for people.
     fn driver_version(&mut self) -> Reading<String>;
+    /// Devices that exist and refuse to be asked, with the reason: found by the last call of `devices` (AC-13).
+    fn refused(&mut self) -> Vec<(u32, Why)> {
+        Vec::new()
+    }
+    /// How many answers were left out so far because they cannot be true (AC-2).
+    fn impossible_answers(&self) -> u64 {
+        0
+    }
 }
