@@ -145,7 +145,9 @@ fn keeps_memory() {
     let device = SimDevice::new(SimSpec::default());
     let mut monitor = device.monitor();
     let identity = monitor.devices().value().unwrap()[0].clone();
-    let backend = BackendChoice::Other(Box::new(move || Box::new(Keeping::new(device.driver(std::process::id())))));
+    let backend = BackendChoice::Other(Box::new(move || {
+        Box::new(Keeping::new(device.driver(std::process::id())))
+    }));
     let mut out = Vec::new();
     let bench = Bench {
         backend,
