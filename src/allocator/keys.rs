@@ -72,11 +72,31 @@ impl DeviceStats {
 /// 123 from 2.13 and there 12 more for every private pool that ever held memory.
 pub fn memory_stats(stats: &DeviceStats, rules: &Rules) -> Vec<(String, i64)> {
     let mut pairs = Vec::with_capacity(128);
+    walk(stats, rules, |name, value| pairs.push((name.join("."), value)));
+    pairs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    pairs
+}
+
+/// The values of [`memory_stats`] alone, in the order of [`names`]: for a comparison after every operation.
+pub fn values(stats: &DeviceStats, rules: &Rules, out: &mut Vec<i64>) {
+    out.clear();
+    walk(stats, rules, |_, value| out.push(value));
+}
+
+/// The keys that belong to [`values`]. They change only when a private pool first holds memory, and then at the end.
+pub fn names(stats: &DeviceStats, rules: &Rules) -> Vec<String> {
+    let mut names = Vec::with_capacity(128);
+    walk(stats, rules, |name, _| names.push(name.join(".")));
+    names
+}
+
+/// Visits every key that the release has: its parts, to be joined by dots, and its value.
+fn walk(stats: &DeviceStats, rules: &Rules, mut visit: impl FnMut(&[&str], i64)) {
     for (name, array) in stats.arrays() {
-        push_array(&mut pairs, name, array);
+        walk_array(&[name], array, &mut visit);
     }
-    push_stat(&mut pairs, "oversize_allocations", &stats.oversize_allocations);
-    push_stat(&mut pairs, "oversize_segments", &stats.oversize_segments);
+    walk_stat(&["oversize_allocations"], &stats.oversize_allocations, &mut visit);
+    walk_stat(&["oversize_segments"], &stats.oversize_segments, &mut visit);
     for (name, value) in [
         ("num_alloc_retries", Some(stats.num_alloc_retries)),
         ("num_ooms", Some(stats.num_ooms)),
@@ -98,35 +118,46 @@ pub fn memory_stats(stats: &DeviceStats, rules: &Rules) -> Vec<(String, i64)> {
             stats.num_oom_rejections.filter(|_| rules.rejections),
         ),
     ] {
-        pairs.extend(value.map(|v| (name.to_owned(), v)));
+        if let Some(value) = value {
+            visit(&[name], value);
+        }
     }
     if rules.rejections {
         for ((a, b), array) in &stats.reserved_bytes_by_private_pools {
-            push_array(&mut pairs, &format!("reserved_bytes_by_private_pools.{a}_{b}"), array);
+            walk_array(
+                &["reserved_bytes_by_private_pools", &format!("{a}_{b}")],
+                array,
+                &mut visit,
+            );
         }
     }
-    pairs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    pairs
 }
 
-fn push_array(pairs: &mut Vec<(String, i64)>, name: &str, array: &StatArray) {
+fn walk_array(name: &[&str], array: &StatArray, visit: &mut impl FnMut(&[&str], i64)) {
     for (part, stat) in [
         ("all", &array.all),
         ("small_pool", &array.small),
         ("large_pool", &array.large),
     ] {
-        push_stat(pairs, &format!("{name}.{part}"), stat);
+        match name {
+            [a, b] => walk_stat(&[a, b, part], stat, visit),
+            _ => walk_stat(&[name[0], part], stat, visit),
+        }
     }
 }
 
-fn push_stat(pairs: &mut Vec<(String, i64)>, name: &str, stat: &Stat) {
+fn walk_stat(name: &[&str], stat: &Stat, visit: &mut impl FnMut(&[&str], i64)) {
     for (metric, value) in [
         ("current", stat.current),
         ("peak", stat.peak),
         ("allocated", stat.allocated),
         ("freed", stat.freed),
     ] {
-        pairs.push((format!("{name}.{metric}"), value));
+        match name {
+            [a, b, c] => visit(&[a, b, c, metric], value),
+            [a, b] => visit(&[a, b, metric], value),
+            _ => visit(&[name[0], metric], value),
+        }
     }
 }
 

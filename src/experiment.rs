@@ -1,1 +1,0 @@
-//! experiment: see the crate's map.

@@ -1,1 +1,0 @@
-//! parity: see the crate's map.

@@ -1,0 +1,119 @@
+//! Parity: recordings of the real allocator replayed through ours, value by value (issue 4, point 5).
+//!
+//! Architecture invariant: no rule knows a file. What differs between releases is in [`Rules`], what a recording leaves
+//! open is said in a note.
+
+mod golden;
+mod scripted;
+pub mod stand_in;
+mod tally;
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde_json::json;
+
+use crate::allocator::Rules;
+pub use tally::Tally;
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// One line a file, then the first difference and the notes.
+    #[default]
+    Table,
+    /// `[{file, operations, compared, differences, first, notes}]`.
+    Json,
+}
+
+/// Bytes of a recording after decompression that are still read: larger files are refused, not swallowed.
+const LARGEST: u64 = 2 << 30;
+
+/// Replays the files and prints what was compared. True if nothing differed. `rules_override` (`--torch`) replaces the
+/// release that a recording names.
+///
+/// # Errors
+/// A file that cannot be read, is no recording, or breaks off: the message names the file and the line or operation.
+pub fn run(
+    files: &[PathBuf],
+    format: Format,
+    rules_override: Option<Rules>,
+    out: &mut dyn Write,
+) -> anyhow::Result<bool> {
+    let mut results = Vec::new();
+    for file in files {
+        let tally = replay_file(file, rules_override.as_ref()).with_context(|| file.display().to_string())?;
+        if format == Format::Table {
+            print_row(file, &tally, out)?;
+        }
+        results.push((file, tally));
+    }
+    if format == Format::Json {
+        let rows: Vec<_> = results
+            .iter()
+            .map(|(file, t)| {
+                json!({"file": file.display().to_string(), "operations": t.operations, "compared": t.compared,
+                       "differences": t.differences, "first": t.first, "notes": t.notes})
+            })
+            .collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
+    }
+    Ok(results.iter().all(|(_, tally)| tally.differences == 0))
+}
+
+fn print_row(file: &Path, tally: &Tally, out: &mut dyn Write) -> std::io::Result<()> {
+    let name = file
+        .file_name()
+        .map_or_else(|| file.display().to_string(), |n| n.to_string_lossy().into_owned());
+    writeln!(
+        out,
+        "{name:32} {:>8} operations {:>10} values compared {:>6} differences",
+        tally.operations, tally.compared, tally.differences
+    )?;
+    if let Some(first) = &tally.first {
+        writeln!(out, "  first difference: {first}")?;
+    }
+    for note in &tally.notes {
+        writeln!(out, "  note: {note}")?;
+    }
+    Ok(())
+}
+
+/// Replays one file.
+pub fn replay_file(file: &Path, over: Option<&Rules>) -> anyhow::Result<Tally> {
+    let bytes = std::fs::File::open(file)
+        .context("cannot be opened")
+        .and_then(|f| read_bounded(f, LARGEST))?;
+    replay_bytes(&bytes, over)
+}
+
+/// Replays a recording that was read already, plain or gzip-compressed.
+pub fn replay_bytes(bytes: &[u8], over: Option<&Rules>) -> anyhow::Result<Tally> {
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        let plain = read_bounded(flate2::read::MultiGzDecoder::new(bytes), LARGEST).context("gzip")?;
+        return replay_plain(&plain, over);
+    }
+    replay_plain(bytes, over)
+}
+
+fn replay_plain(bytes: &[u8], over: Option<&Rules>) -> anyhow::Result<Tally> {
+    if bytes.is_empty() {
+        bail!("the file is empty");
+    }
+    let text = std::str::from_utf8(bytes).context("neither JSON nor a pickle")?;
+    golden::replay(text, over)
+}
+
+/// Everything up to `limit` bytes; more is an error.
+fn read_bounded(reader: impl Read, limit: u64) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader
+        .take(limit + 1)
+        .read_to_end(&mut bytes)
+        .context("cannot be read")?;
+    if bytes.len() as u64 > limit {
+        bail!("larger than {limit} bytes");
+    }
+    Ok(bytes)
+}
