@@ -38,7 +38,12 @@ fn every_release_is_read_exactly() {
                 assert_eq!(device.ordinal as usize, ordinal);
                 assert!(device.fresh);
                 if n != 0 || plan.private_pools == 0 {
-                    assert_eq!(device.stats, expected(n, &plan), "{release} {n}: {}", attached.describe_layout());
+                    assert_eq!(
+                        device.stats,
+                        expected(n, &plan),
+                        "{release} {n}: {}",
+                        attached.describe_layout()
+                    );
                 }
             }
         }
@@ -126,8 +131,16 @@ fn other_routes_lead_to_the_same_allocator() {
     let library = attach_target::built().join("libc10_cuda.so");
     let cases = [
         (Target::start("program", None, &plan, &[]), "load 0", Route::Program),
-        (Target::start("loader", Some(&hidden), &plan, &[]), "load 0", Route::TypeInfo),
-        (Target::start("copied", Some(&library), &plan, &[]), "load_program", Route::Program),
+        (
+            Target::start("loader", Some(&hidden), &plan, &[]),
+            "load 0",
+            Route::TypeInfo,
+        ),
+        (
+            Target::start("copied", Some(&library), &plan, &[]),
+            "load_program",
+            Route::Program,
+        ),
     ];
     for (mut target, load, route) in cases {
         target.say(load);
@@ -178,7 +191,14 @@ fn other_back_ends_are_named() {
 
 fn card(n: usize) -> DeviceIdentity {
     let hex: String = model::uuid(n).iter().map(|b| format!("{b:02x}")).collect();
-    let uuid = format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    let uuid = format!(
+        "GPU-{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    );
     DeviceIdentity {
         index: n as u32,
         uuid,
@@ -221,7 +241,11 @@ fn cards_limits_and_free_blocks_are_read_where_they_prove_themselves() {
             let wanted = (limit != 0).then_some(limit);
             assert_eq!(device.memory_limit, Reading::Is(wanted), "{release}");
             let wanted = if plan.property { [0, 1] } else { [3, 1] };
-            assert_eq!(uuids(&mut attached), wanted.map(|n| Reading::Is(cards[n].uuid.clone())), "{release}");
+            assert_eq!(
+                uuids(&mut attached),
+                wanted.map(|n| Reading::Is(cards[n].uuid.clone())),
+                "{release}"
+            );
         }
     }
 }

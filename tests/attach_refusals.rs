@@ -27,7 +27,11 @@ fn check(why: &Why, kind: WhyKind, parts: &[&str]) {
 
 #[test]
 fn no_process() {
-    check(&refusal(&ProcRoot::default(), u32::MAX), WhyKind::Gone, &["is gone", "--pid=host"]);
+    check(
+        &refusal(&ProcRoot::default(), u32::MAX),
+        WhyKind::Gone,
+        &["is gone", "--pid=host"],
+    );
     let mut target = Target::loaded(&Plan::release(211));
     target.kill();
     check(&target.refusal(), WhyKind::Gone, &["is gone"]);
@@ -46,7 +50,11 @@ fn no_torch() {
 fn cuda_not_initialised_yet_and_then_it_is() {
     let mut target = Target::library(&Plan::release(211));
     // The static initialiser has not run.
-    check(&target.refusal(), WhyKind::NotYet, &["not initialised CUDA yet", "first use of a GPU"]);
+    check(
+        &target.refusal(),
+        WhyKind::NotYet,
+        &["not initialised CUDA yet", "first use of a GPU"],
+    );
     target.say("load 0");
     check(&target.refusal(), WhyKind::NotYet, &["not initialised CUDA yet"]);
     target.say("init");
@@ -121,7 +129,11 @@ fn a_reused_number_is_another_process() {
     let second = Target::initialised(&Plan::release(211));
     first.kill();
     std::fs::remove_file(folder.path().join(number.to_string())).unwrap();
-    symlink(format!("/proc/{}", second.pid()), folder.path().join(number.to_string())).unwrap();
+    symlink(
+        format!("/proc/{}", second.pid()),
+        folder.path().join(number.to_string()),
+    )
+    .unwrap();
     let why = attached.read().why().cloned().unwrap();
     check(&why, WhyKind::Gone, &["another one has its number"]);
 }
@@ -145,7 +157,11 @@ fn as_nobody(name: &str, facts: &[(&str, String)]) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn is_nobody() -> bool {

@@ -93,7 +93,10 @@ impl Target {
     /// `program` of the built folder, with the library it shall load.
     pub fn start(program: &str, library: Option<&Path>, plan: &Plan, environment: &[(&str, &str)]) -> Target {
         let mut command = Command::new(built().join(program));
-        command.args(library).args(plan.to_args()).envs(environment.iter().copied());
+        command
+            .args(library)
+            .args(plan.to_args())
+            .envs(environment.iter().copied());
         Target::run(command)
     }
 

@@ -81,11 +81,30 @@ impl Plan {
             seed: 7,
         };
         match release {
-            20 => Plan { tail: 1, vector: 0x50 / 8, sets: 1, between_pools: 1, ..base },
-            21 => Plan { tail: 1, vector: 0x50 / 8, between_pools: 1, ..base },
-            23 => Plan { vector: 0x57f0 / 8, ..base },
+            20 => Plan {
+                tail: 1,
+                vector: 0x50 / 8,
+                sets: 1,
+                between_pools: 1,
+                ..base
+            },
+            21 => Plan {
+                tail: 1,
+                vector: 0x50 / 8,
+                between_pools: 1,
+                ..base
+            },
+            23 => Plan {
+                vector: 0x57f0 / 8,
+                ..base
+            },
             25 | 29 => base,
-            211 => Plan { numbered: true, pool_member: 9, property: true, ..base },
+            211 => Plan {
+                numbered: true,
+                pool_member: 9,
+                property: true,
+                ..base
+            },
             213 | 215 => Plan {
                 map: true,
                 tail: 5,
@@ -130,7 +149,10 @@ impl Plan {
     /// From arguments.
     pub fn from_args(args: impl Iterator<Item = String>) -> Plan {
         let mut p = Plan::release(25);
-        for (key, v) in args.filter_map(|a| a.split_once('=').map(|(k, v)| (k.to_owned(), v.parse::<u64>().unwrap()))) {
+        for (key, v) in args.filter_map(|a| {
+            a.split_once('=')
+                .map(|(k, v)| (k.to_owned(), v.parse::<u64>().unwrap()))
+        }) {
             match key.as_str() {
                 "map" => p.map = v != 0,
                 "tail" => p.tail = v as usize,
@@ -207,12 +229,36 @@ pub fn counters(n: u64, plan: &Plan, words: &mut [u64]) {
     array(&mut words[12..], (1 + n % 5, 5), (1 + n % 3, 3), n, 1);
     array(&mut words[24..], (active_small, 9), (active_large, 4), n, 1);
     array(&mut words[36..], (n % 4, 3), (n % 2, 1), n, 1);
-    array(&mut words[48..], (1024 * small, 7168), (2 * MIB * large, 6 * MIB), n, 1024);
-    array(&mut words[60..], (2 * MIB * (1 + n % 5), 10 * MIB), (20 * MIB * (1 + n % 3), 60 * MIB), n, 2 * MIB);
+    array(
+        &mut words[48..],
+        (1024 * small, 7168),
+        (2 * MIB * large, 6 * MIB),
+        n,
+        1024,
+    );
+    array(
+        &mut words[60..],
+        (2 * MIB * (1 + n % 5), 10 * MIB),
+        (20 * MIB * (1 + n % 3), 60 * MIB),
+        n,
+        2 * MIB,
+    );
     let w = &mut words[72 + m..];
-    array(&mut w[0..], (1024 * active_small, 9216), (2 * MIB * active_large, 8 * MIB), n, 1024);
+    array(
+        &mut w[0..],
+        (1024 * active_small, 9216),
+        (2 * MIB * active_large, 8 * MIB),
+        n,
+        1024,
+    );
     array(&mut w[12..], (512 * (n % 4), 1536), (MIB * (n % 2), MIB), n, 512);
-    array(&mut w[24..], (1000 * active_small, 9000), (2 * MIB * active_large - active_large, 8 * MIB), n, 1000);
+    array(
+        &mut w[24..],
+        (1000 * active_small, 9000),
+        (2 * MIB * active_large - active_large, 8 * MIB),
+        n,
+        1000,
+    );
     w[36] = n;
     w[37] = n / 2;
     stat(&mut w[38..], n % 2, 1, n, 1);
