@@ -255,6 +255,7 @@ pub extern "C" fn attach_target_main() {
     let (next, stop): (&'static AtomicU64, &'static AtomicU64) = (&words(1)[0], &words(1)[0]);
     let mut worker: Option<std::thread::JoinHandle<()>> = None;
     let mut buffer = vec![0; plan.stats_words()];
+    let mut saved = 0;
     println!("ready");
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
@@ -301,6 +302,8 @@ pub extern "C" fn attach_target_main() {
                 continue;
             }
             "poke" => put(&devices[number() as usize].words[number() as usize], number()),
+            "save" => saved = devices[number() as usize].words[number() as usize].load(Ordering::Relaxed),
+            "restore" => put(&devices[number() as usize].words[number() as usize], saved),
             "poke_object" => put(&OBJECT.0[number() as usize], number()),
             "poke_symbol" => put(&ALLOCATOR, number()),
             "where" => {
