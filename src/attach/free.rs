@@ -3,12 +3,11 @@
 //! The trees change while they are walked. Every step is checked (parent pointers, counts, order, each block's pool and
 //! state) and bounded; a walk that does not pass is thrown away.
 
-use super::layout::{Layout, is_tree};
-use super::maps::Maps;
+use super::layout::{Layout, Pointers, is_tree};
 use super::remote::Remote;
 
-/// Larger trees are not walked: at 40 ns a node this bounds a walk to a few milliseconds.
-const MAX_NODES: u64 = 1 << 14;
+/// Nodes that all walks of one survey may read together: a few tens of milliseconds.
+pub const NODE_BUDGET: u64 = 1 << 16;
 /// Deeper is no red-black tree of that size.
 const MAX_DEPTH: usize = 40;
 /// Pieces of one remote read.
@@ -51,9 +50,13 @@ impl Pool {
 }
 
 /// The large and the small pool: runs of tree headers, each followed by a byte that says which pool it is.
-pub fn pools(words: &[u64], base: u64, layout: &Layout, maps: &Maps, remote: &Remote) -> Option<[Pool; 2]> {
-    let parent = |node: u64| remote.word(node.wrapping_add(8)).ok();
-    let tree_at = |w: usize| is_tree(words, w, base, maps, &parent);
+pub fn pools(words: &[u64], base: u64, layout: &Layout, remote: &Remote) -> Option<[Pool; 2]> {
+    // Every node is read before it is believed: the list of mappings is not needed here.
+    let pointers = Pointers {
+        sound: &|_| true,
+        parent: &|node| remote.word(node.wrapping_add(8)).ok(),
+    };
+    let tree_at = |w: usize| is_tree(words, w, base, &pointers);
     let run = |first: usize| {
         let sets = (0..3).take_while(|n| tree_at(first + n * TREE)).count();
         Pool { first, sets }
@@ -86,16 +89,15 @@ struct Node {
     high: Option<(u64, u64)>,
 }
 
-/// Walks the free blocks of `pool`, breadth first, one remote read a level. `None`: some check failed.
-pub fn walk(remote: &Remote, words: &[u64], base: u64, pool: Pool) -> Option<FreeBlocks> {
+/// Walks the free blocks of `pool`, breadth first, one remote read a level. `None`: some check failed, or `budget` (nodes)
+/// is used up.
+pub fn walk(remote: &Remote, words: &[u64], base: u64, pool: Pool, budget: &mut u64) -> Option<FreeBlocks> {
     let count = pool.count(words, 0);
     let root = words[pool.first + 2];
     if count == 0 {
         return (root == 0).then(FreeBlocks::default);
     }
-    if count > MAX_NODES {
-        return None;
-    }
+    *budget = budget.checked_sub(count)?;
     let address = base + 8 * pool.first as u64;
     let mut level = vec![Node {
         address: root,

@@ -2,7 +2,6 @@
 //! (allocator-spec 7.4 to 7.6). What does not prove itself is refused.
 
 use super::counters::{broken_invariant, decode, has_history, is_max_split};
-use super::maps::Maps;
 
 /// Words of a device's allocator that are looked at: 4 KiB.
 pub const WINDOW: usize = 512;
@@ -113,9 +112,17 @@ pub struct Candidate {
     pub history: bool,
 }
 
+/// What is known of the target's other memory while one allocator is looked at.
+pub struct Pointers<'a> {
+    /// Whether an address can be a node of a tree.
+    pub sound: &'a dyn Fn(u64) -> bool,
+    /// Reads the parent of a node.
+    pub parent: &'a dyn Fn(u64) -> Option<u64>,
+}
+
 /// Whether words `w ..` are the header of a `std::set` at `address` (a red-black tree: comparator, colour, root, leftmost,
-/// rightmost, count). `parent` reads the parent of a node: the root's is the header.
-pub fn is_tree(words: &[u64], w: usize, base: u64, maps: &Maps, parent: &dyn Fn(u64) -> Option<u64>) -> bool {
+/// rightmost, count). The parent of the root is the header.
+pub fn is_tree(words: &[u64], w: usize, base: u64, pointers: &Pointers<'_>) -> bool {
     let Some([_, colour, root, left, right, count]) = words.get(w..w + 6).and_then(|s| <[u64; 6]>::try_from(s).ok())
     else {
         return false;
@@ -128,8 +135,8 @@ pub fn is_tree(words: &[u64], w: usize, base: u64, maps: &Maps, parent: &dyn Fn(
         return left == header && right == header && count == 0;
     }
     (1..=1 << 26).contains(&count)
-        && [root, left, right].iter().all(|p| p % 8 == 0 && maps.writable(*p))
-        && parent(root) == Some(header)
+        && [root, left, right].iter().all(|p| p % 8 == 0 && (pointers.sound)(*p))
+        && (pointers.parent)(root) == Some(header)
 }
 
 /// Whether four words look like the flat hash map of private pools (allocator-spec 7.4): slots, their number less one, a
@@ -147,16 +154,10 @@ pub fn is_pool_map(words: &[u64]) -> bool {
 }
 
 /// Every layout that fits the allocator whose first words are `words`, at address `base`, of device `ordinal`.
-pub fn candidates(
-    words: &[u64],
-    base: u64,
-    ordinal: usize,
-    maps: &Maps,
-    parent: &dyn Fn(u64) -> Option<u64>,
-) -> Vec<Candidate> {
+pub fn candidates(words: &[u64], base: u64, ordinal: usize, pointers: &Pointers<'_>) -> Vec<Candidate> {
     // Rule 6: the first tree, looked for from the shortest possible end.
     let trees: Vec<usize> = (USUAL_START + 108..words.len())
-        .filter(|w| is_tree(words, *w, base, maps, parent))
+        .filter(|w| is_tree(words, *w, base, pointers))
         .collect();
     let mut found = Vec::new();
     for start in USUAL_START..=USUAL_START + START_SLACK {

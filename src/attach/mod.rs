@@ -6,6 +6,7 @@
 //! - `native`, `layout`, `counters`: from the object to the devices, and to proven places of the counters;
 //! - `snapshot`: a consistent copy of them while the process works;
 //! - `survey`: what is worth a slower look: GPU, memory limit, largest free block;
+//! - `search`: repeated attempts at processes that are not ready yet;
 //! - `refusal`: the sentence for everything that can be in the way.
 //!
 //! Invariant: nothing here trusts the target. Every length is bounded, every address is checked against its mappings or
@@ -21,6 +22,7 @@ mod native;
 mod process;
 pub mod refusal;
 mod remote;
+mod search;
 mod snapshot;
 mod survey;
 mod typeinfo;
@@ -34,6 +36,7 @@ use crate::source::DeviceIdentity;
 pub use class::{Backend, Route};
 pub use layout::{Shape, Tail};
 pub use process::{ProcRoot, Process, printable};
+pub use search::Search;
 
 use class::{Failure, Found};
 use native::Devices;
@@ -98,7 +101,8 @@ pub struct DeviceRead {
 
 impl Attached {
     /// Finds the allocator of process `pid`. Expensive (a millisecond or a few): maps, ELF images, discovery. The reason
-    /// of a failure names its next step; `NotYet` means that a later call may succeed.
+    /// of a failure names its next step; `NotYet` means that a later call may succeed. To try again and again, use
+    /// [`Search`].
     pub fn find(root: &ProcRoot, pid: u32) -> Reading<Attached> {
         attach(root, pid).into()
     }
@@ -341,6 +345,7 @@ impl Native {
 
     fn survey(&mut self, remote: &Remote, process: &Process) {
         self.reads_since_survey = 0;
+        let mut nodes = free::NODE_BUDGET;
         for (ordinal, survey) in self.surveys.iter_mut().enumerate() {
             let subject = Subject {
                 remote,
@@ -351,7 +356,7 @@ impl Native {
                 devices: self.devices.elements.len(),
                 gpus: &self.gpus,
             };
-            survey::look(&subject, survey);
+            survey::look(&subject, survey, &mut nodes);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! (allocator-spec 7.2, 7.3, 7.6).
 
 use super::class::Failure;
-use super::layout::{self, Candidate, Layout, Verdict, WINDOW};
+use super::layout::{self, Candidate, Layout, Pointers, Verdict, WINDOW};
 use super::maps::Maps;
 use super::process::Process;
 use super::refusal;
@@ -14,6 +14,11 @@ const OBJECT_BYTES: usize = 0x8000;
 const MAX_DEVICES: u64 = 128;
 /// A busy process changes while it is looked at; one whole look costs about 100 us.
 const TRIES: usize = 30;
+/// What one search may cost in all, in remote reads of one pointer: a hostile object may look like thousands of vectors.
+/// Eight devices cost 140 a try.
+const BUDGET: usize = 1 << 15;
+/// What the look at one device's allocator costs.
+const LOOK_COST: usize = 16;
 
 /// The devices of a native allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +36,11 @@ pub struct Devices {
 /// Finds the devices of the native allocator at `object`.
 pub fn find(remote: &Remote, process: &Process, object: u64) -> Result<Devices, Failure> {
     let mut last = None;
+    let mut budget = BUDGET;
     for _ in 0..TRIES {
         // Read anew for each try: the heap grows, and a pointer into new heap would look wild.
         let maps = Maps::read(process.dir()).map_err(|_| Fault::Refused)?;
-        match look(remote, &maps, object)? {
+        match look(remote, &maps, object, &mut budget)? {
             Look::Found(devices) => return Ok(devices),
             // No device yet: waiting here would not help.
             Look::Empty => {
@@ -42,6 +48,10 @@ pub fn find(remote: &Remote, process: &Process, object: u64) -> Result<Devices, 
             }
             Look::Undecided => last = Some("its counters have not moved enough to prove where they lie"),
             Look::Unknown => last = Some("no examined layout of the counters fits"),
+            Look::TooMuch => {
+                last = Some("too much in it looks like devices");
+                break;
+            }
         }
     }
     let detail = last.unwrap_or("it kept changing");
@@ -54,16 +64,28 @@ enum Look {
     Empty,
     Undecided,
     Unknown,
+    TooMuch,
 }
 
-fn look(remote: &Remote, maps: &Maps, object: u64) -> Result<Look, Fault> {
+fn look(remote: &Remote, maps: &Maps, object: u64, budget: &mut usize) -> Result<Look, Fault> {
     let words = remote.words_some(object, OBJECT_BYTES / 8)?;
     let mut outcome = Look::Empty;
     for (i, triple) in words.windows(3).enumerate() {
         let bounds = [triple[0], triple[1], triple[2]];
-        let Some(elements) = elements(remote, maps, bounds) else {
+        let Some(count) = element_count(maps, bounds) else {
             continue;
         };
+        let Some(left) = budget.checked_sub(count) else {
+            return Ok(Look::TooMuch);
+        };
+        *budget = left;
+        let Some(elements) = elements(remote, maps, bounds[0], count) else {
+            continue;
+        };
+        let Some(left) = budget.checked_sub(count * LOOK_COST) else {
+            return Ok(Look::TooMuch);
+        };
+        *budget = left;
         let devices: Vec<Vec<Candidate>> = elements
             .iter()
             .enumerate()
@@ -86,21 +108,23 @@ fn look(remote: &Remote, maps: &Maps, object: u64) -> Result<Look, Fault> {
     Ok(outcome)
 }
 
-/// The pointers of a vector of device allocators, if these three words are one: distinct, aligned, writable, each at a
-/// recursive mutex (kind 1 at +16; ordinary ones have 0).
-fn elements(remote: &Remote, maps: &Maps, [begin, end, capacity]: [u64; 3]) -> Option<Vec<u64>> {
+/// How many pointers a vector with these three words holds, if they can be one's.
+fn element_count(maps: &Maps, [begin, end, capacity]: [u64; 3]) -> Option<usize> {
     let bytes = end.checked_sub(begin)?;
     let count = bytes / 8;
-    if begin % 8 != 0
-        || bytes % 8 != 0
-        || capacity < end
-        || capacity % 8 != 0
-        || !(1..=MAX_DEVICES).contains(&count)
-        || !maps.writable(begin)
-    {
-        return None;
-    }
-    let mut pointers = vec![0; count as usize];
+    let sound = begin % 8 == 0
+        && bytes % 8 == 0
+        && capacity >= end
+        && capacity % 8 == 0
+        && (1..=MAX_DEVICES).contains(&count)
+        && maps.writable(begin);
+    sound.then_some(count as usize)
+}
+
+/// The pointers of a vector of device allocators, if it is one: distinct, aligned, writable, each at a recursive mutex
+/// (kind 1 at +16; ordinary ones have 0).
+fn elements(remote: &Remote, maps: &Maps, begin: u64, count: usize) -> Option<Vec<u64>> {
+    let mut pointers = vec![0; count];
     remote.words(begin, &mut pointers).ok()?;
     let mut sorted = pointers.clone();
     sorted.sort_unstable();
@@ -117,6 +141,9 @@ fn candidates(remote: &Remote, maps: &Maps, address: u64, ordinal: usize) -> Vec
     let Ok(words) = remote.words_some(address, WINDOW) else {
         return Vec::new();
     };
-    let parent = |node: u64| remote.word(node.wrapping_add(8)).ok();
-    layout::candidates(&words, address, ordinal, maps, &parent)
+    let pointers = Pointers {
+        sound: &|address| maps.writable(address),
+        parent: &|node| remote.word(node.wrapping_add(8)).ok(),
+    };
+    layout::candidates(&words, address, ordinal, &pointers)
 }

@@ -106,6 +106,9 @@ impl Process {
             dir,
             statm,
         };
+        if process.pages() == Some(0) && process.check().is_ok() {
+            return Err(refusal::kernel_thread(pid));
+        }
         process.check()?;
         Ok(process)
     }
@@ -117,11 +120,19 @@ impl Process {
 
     /// Whether it still lives and has memory. Costs about 1 us.
     pub fn alive(&self) -> bool {
+        self.pages().is_some_and(|pages| pages > 0)
+    }
+
+    /// The size of its address space in pages; `None` once it is dead (ESRCH), 0 for a zombie.
+    pub fn pages(&self) -> Option<u64> {
         let mut text = [0u8; 64];
-        // A dead process: ESRCH; a zombie: "0 0 0 ...".
-        self.statm
-            .read_at(&mut text, 0)
-            .is_ok_and(|n| text[..n].first().is_some_and(|digit| *digit != b'0'))
+        let length = self.statm.read_at(&mut text, 0).ok()?;
+        std::str::from_utf8(&text[..length])
+            .ok()?
+            .split_ascii_whitespace()
+            .next()?
+            .parse()
+            .ok()
     }
 
     /// The reason why it is no longer the process that was opened, if so: dead, or its number given to another.
@@ -133,7 +144,7 @@ impl Process {
             None => Err(refusal::gone(self.pid)),
             Some(now) if now.start != self.start => Err(refusal::reused(self.pid)),
             Some(now) if matches!(now.state, b'Z' | b'X') => Err(refusal::zombie(self.pid)),
-            Some(_) if !self.alive() => Err(refusal::gone(self.pid)),
+            Some(_) if self.pages().is_none() => Err(refusal::gone(self.pid)),
             Some(_) => Ok(()),
         }
     }

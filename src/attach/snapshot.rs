@@ -50,6 +50,8 @@ pub struct Reader {
     first: Vec<u64>,
     second: Vec<u64>,
     slots: Option<Slots>,
+    /// Slots that could not be read: they are not asked for again.
+    bad_slots: Option<Slots>,
     slot_words: Vec<u64>,
     pools_readable: bool,
     last: Option<DeviceStats>,
@@ -65,6 +67,7 @@ impl Reader {
             first: vec![0; layout.end()],
             second: vec![0; layout.end()],
             slots: None,
+            bad_slots: None,
             slot_words: Vec::new(),
             pools_readable: true,
             last: None,
@@ -83,11 +86,12 @@ impl Reader {
         let mut passable = None;
         for _ in 0..TRIES {
             if let Err(fault) = self.copy(remote) {
-                // The slots moved and their memory went away: look where they are now.
-                if fault == Fault::Unmapped && self.slots.take().is_some() {
-                    continue;
-                }
-                return Err(fault);
+                // The slots moved and their memory went away, or they never were: the counters are read without them.
+                let Some(slots) = self.slots.take().filter(|_| fault == Fault::Unmapped) else {
+                    return Err(fault);
+                };
+                self.bad_slots = Some(slots);
+                continue;
             }
             let (start, end) = (self.layout.start, self.layout.end());
             let locked = self.second[0] as u32 != 0;
@@ -151,6 +155,10 @@ impl Reader {
             count: count as usize,
             entries,
         };
+        if self.bad_slots == Some(now) {
+            self.pools_readable = false;
+            return true;
+        }
         if self.slots != Some(now) {
             self.slots = Some(now);
             return false;

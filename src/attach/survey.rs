@@ -9,14 +9,13 @@ use std::path::Path;
 use super::counters::{broken_invariant, decode};
 use super::free;
 use super::layout::{Layout, WINDOW};
-use super::maps::Maps;
 use super::process::{Process, printable};
 use super::remote::Remote;
 use crate::reading::{Reading, Why, WhyKind};
 use crate::source::DeviceIdentity;
 
 /// Tries of one walk over the free blocks.
-const WALKS: usize = 8;
+const WALKS: usize = 6;
 /// Sizes of the driver's device property in bytes (CUDA 13; CUDA 12): the limit follows it.
 const PROPERTY_SIZES: [usize; 2] = [1008, 1032];
 /// The uuid and the total memory inside the device property, in bytes.
@@ -97,8 +96,8 @@ pub struct Subject<'a> {
     pub gpus: &'a [DeviceIdentity],
 }
 
-/// Looks at one device and updates `survey`.
-pub fn look(subject: &Subject<'_>, survey: &mut Survey) {
+/// Looks at one device and updates `survey`. `nodes` is what is left of the survey's budget of tree nodes.
+pub fn look(subject: &Subject<'_>, survey: &mut Survey, nodes: &mut u64) {
     let Some(window) = steady_window(subject) else {
         let busy = Why::new(WhyKind::Late, "the allocator was busy in every try");
         survey.memory_limit = Reading::Missing(busy.clone());
@@ -107,14 +106,13 @@ pub fn look(subject: &Subject<'_>, survey: &mut Survey) {
         return;
     };
     let found = uuid_in(&window, subject.gpus);
-    survey.uuid = match &found {
-        Some((_, gpu)) => Reading::Is(gpu.uuid.clone()),
-        None => uuid_by_number(subject),
-    };
-    let Ok(maps) = Maps::read(subject.process.dir()) else {
-        return;
-    };
-    let Some(pools) = free::pools(&window, subject.address, subject.layout, &maps, subject.remote) else {
+    match &found {
+        Some((_, gpu)) => survey.uuid = Reading::Is(gpu.uuid.clone()),
+        // A process keeps its cards: once known, they are.
+        None if survey.uuid.value().is_some() => {}
+        None => survey.uuid = uuid_by_number(subject),
+    }
+    let Some(pools) = free::pools(&window, subject.address, subject.layout, subject.remote) else {
         let unknown = Why::new(
             WhyKind::Unknown,
             "the free blocks' trees have a form that was never examined, or were changing",
@@ -125,7 +123,7 @@ pub fn look(subject: &Subject<'_>, survey: &mut Survey) {
         return;
     };
     survey.expandable = Reading::Is(pools.iter().any(|p| p.unmapped(&window) > 0));
-    survey.largest_free = largest_free(subject);
+    survey.largest_free = largest_free(subject, nodes);
     survey.memory_limit = if let Some((at, _)) = found {
         limit_after_property(&window, Some(at))
     } else {
@@ -150,25 +148,22 @@ fn steady_window(subject: &Subject<'_>) -> Option<Vec<u64>> {
 }
 
 /// The largest free block: a walk over both pools that passed all its checks.
-fn largest_free(subject: &Subject<'_>) -> Reading<u64> {
+fn largest_free(subject: &Subject<'_>, nodes: &mut u64) -> Reading<u64> {
     for _ in 0..WALKS {
         let Some(window) = steady_window(subject) else { break };
-        let Ok(maps) = Maps::read(subject.process.dir()) else {
-            break;
-        };
-        let Some(pools) = free::pools(&window, subject.address, subject.layout, &maps, subject.remote) else {
+        let Some(pools) = free::pools(&window, subject.address, subject.layout, subject.remote) else {
             continue;
         };
-        let walked = pools.map(|pool| free::walk(subject.remote, &window, subject.address, pool));
-        let Some(stats) = decode(&window[subject.layout.start..], subject.layout.shape) else {
-            break;
-        };
-        let bound = stats.reserved_bytes.all.current - stats.active_bytes.all.current;
-        if let [Some(large), Some(small)] = walked
+        let [large, small] = pools.map(|pool| free::walk(subject.remote, &window, subject.address, pool, nodes));
+        let stats = decode(&window[subject.layout.start..], subject.layout.shape);
+        if let (Some(large), Some(small), Some(stats)) = (large, small, stats)
             && broken_invariant(&stats).is_none()
-            && large.total.saturating_add(small.total) <= bound as u64
         {
-            return Reading::Is(large.largest.max(small.largest));
+            // Active memory is part of the reserved memory: an invariant. Private pools hold free memory too.
+            let bound = stats.reserved_bytes.all.current - stats.active_bytes.all.current;
+            if large.total.saturating_add(small.total) <= bound as u64 {
+                return Reading::Is(large.largest.max(small.largest));
+            }
         }
     }
     Reading::missing(
