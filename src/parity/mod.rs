@@ -4,9 +4,11 @@
 //! open is said in a note.
 
 mod golden;
+mod log;
 mod scripted;
 pub mod stand_in;
 mod tally;
+mod trace;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -102,7 +104,19 @@ fn replay_plain(bytes: &[u8], over: Option<&Rules>) -> anyhow::Result<Tally> {
         bail!("the file is empty");
     }
     let text = std::str::from_utf8(bytes).context("neither JSON nor a pickle")?;
-    golden::replay(text, over)
+    // A golden file is one JSON document a line, each with its steps; a trace is one document.
+    let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
+    match serde_json::from_str::<Steps>(first) {
+        Ok(_) => golden::replay(text, over),
+        Err(_) => trace::replay(text, over),
+    }
+}
+
+/// What tells a golden line from a trace.
+#[derive(serde::Deserialize)]
+struct Steps {
+    #[serde(rename = "steps")]
+    _steps: serde::de::IgnoredAny,
 }
 
 /// Everything up to `limit` bytes; more is an error.
