@@ -21,7 +21,8 @@ use crate::clock::{Clock, RealClock};
 use crate::driver::sim::SimSpec;
 use crate::reading::Reading;
 use crate::sample::history::History;
-use crate::sample::sampler::{Plan, Sampler, Target};
+use crate::attach::ProcRoot;
+use crate::sample::sampler::{Plan, Sampler, SamplerHandle, Target};
 use crate::source::host::HostSource;
 use crate::ui;
 use crate::ui::view::View;
@@ -104,7 +105,7 @@ struct Dashboard {
     setup: Option<worker::Setup>,
     booting: Option<JoinHandle<Result<Found, String>>>,
     worker: Option<Worker>,
-    sampler: Option<Sampler>,
+    sampler: Option<SamplerHandle>,
     devices: Vec<u32>,
     device: usize,
     /// Commands typed before the driver was found.
@@ -293,8 +294,14 @@ impl Dashboard {
             interval: self.options.interval(),
             target: self.app.watched.map_or(Target::Own, Target::Process),
             device: self.devices.first().copied().unwrap_or_default(),
+            monitor: found.monitor,
+            counters: crate::source::torch::sources(reader, ProcRoot::default(), self.clock.clone()),
+            proc_root: "/proc".into(),
         };
-        self.sampler = Some(Sampler::start(plan, found.monitor, reader, self.clock.clone()));
+        match Sampler::spawn(plan, self.clock.clone()) {
+            Ok(handle) => self.sampler = Some(handle),
+            Err(error) => self.app.say(format!("no thread for the sampler: {error}; nothing is read")),
+        }
         for command in std::mem::take(&mut self.waiting) {
             self.send(command);
         }
@@ -303,7 +310,7 @@ impl Dashboard {
 
     fn watch(&mut self, pid: Option<u32>) {
         if let Some(sampler) = &self.sampler {
-            sampler.set_target(pid.map_or(Target::Own, Target::Process));
+            sampler.control.set_target(pid.map_or(Target::Own, Target::Process));
         }
     }
 
@@ -314,7 +321,7 @@ impl Dashboard {
         }
         self.device = (self.device + 1) % self.devices.len();
         if let Some(sampler) = &self.sampler {
-            sampler.set_device(self.devices[self.device]);
+            sampler.control.set_device(self.devices[self.device]);
         }
     }
 
@@ -361,9 +368,9 @@ async fn next_outcome(worker: Option<&mut Worker>) -> worker::Outcome {
     }
 }
 
-async fn next_sample(sampler: Option<&mut Sampler>) -> crate::sample::Sample {
+async fn next_sample(sampler: Option<&mut SamplerHandle>) -> crate::sample::Sample {
     match sampler {
-        Some(sampler) => match sampler.next().await {
+        Some(sampler) => match sampler.samples.recv().await {
             Some(sample) => sample,
             None => pending().await,
         },

@@ -159,9 +159,12 @@ pub enum Task {
         /// How to print
         #[arg(long, value_enum, default_value_t)]
         format: Format,
-        /// The child that does the steps
-        #[arg(long, hide = true)]
-        child: bool,
+    },
+    /// The child process of the experiment, which does the steps
+    #[command(hide = true, name = "experiment-child")]
+    ExperimentChild {
+        /// What the parent asks for
+        options: String,
     },
     /// Replay recordings of PyTorch's allocator through ours and compare every figure
     Parity {
@@ -172,8 +175,6 @@ pub enum Task {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Check libraries, driver, devices, permissions, terminal; exit 0, 1 (warnings) or 2 (failures)
-    Doctor,
     /// Print the key table in Markdown, as the README has it
     #[command(hide = true)]
     Keys,

@@ -18,9 +18,9 @@ pub fn run(cli: Cli) -> ExitCode {
     let Cli { command, options } = cli;
     let result = match command {
         Some(Task::Keys) => print(crate::app::action::markdown().as_bytes()),
-        Some(Task::Experiment { format, child }) => experiment(&options, format, child),
+        Some(Task::Experiment { format }) => experiment(&options, format),
+        Some(Task::ExperimentChild { options: text }) => experiment_child(&options, &text),
         Some(Task::Parity { files, format }) => parity(&options, &files, format),
-        Some(Task::Doctor) => doctor(&options),
         None if options.once || options.json => look(&options),
         None => dashboard(&options),
     };
@@ -89,4 +89,53 @@ fn wanted_devices(monitor: &mut dyn DeviceMonitor, options: &Options) -> anyhow:
         }
         Reading::Missing(_) => Ok(None),
     }
+}
+
+fn experiment(options: &Options, format: Format) -> anyhow::Result<u8> {
+    use crate::driver::cuda::CudaDevice;
+    use crate::experiment::{Backend, ExperimentOptions};
+    let found = crate::boot::find(options, spec(options)?, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref())
+        .map_err(anyhow::Error::msg)?;
+    if let Some(note) = &found.note {
+        eprintln!("{note}");
+    }
+    let backend = match found.backend {
+        Some(crate::worker::BackendChoice::Cuda(CudaDevice::Uuid(uuid))) => Backend::Cuda(uuid),
+        _ => Backend::Sim,
+    };
+    let asked = ExperimentOptions {
+        backend,
+        shape: options.shape.clone(),
+        dtype: options.dtype,
+        format: match format {
+            Format::Table => crate::experiment::Format::Table,
+            Format::Json => crate::experiment::Format::Json,
+        },
+        budget: options.budget,
+    };
+    let program = std::env::current_exe()?;
+    let mut out = Vec::new();
+    let code = crate::experiment::run(&asked, &program, &mut out, &mut io::stderr())?;
+    print(&out)?;
+    Ok(code)
+}
+
+fn experiment_child(options: &Options, text: &str) -> anyhow::Result<u8> {
+    let path = options.nvml.clone();
+    let monitor: crate::experiment::child::MonitorSource = Box::new(move || {
+        crate::source::nvml::Nvml::open(path.as_deref()).map(|nvml| Box::new(nvml) as Box<dyn DeviceMonitor>)
+    });
+    Ok(crate::experiment::child::child(text, monitor, &mut io::stdout())?)
+}
+
+fn parity(options: &Options, files: &[std::path::PathBuf], format: Format) -> anyhow::Result<u8> {
+    let rules = options.torch.as_deref().map(crate::allocator::Rules::of).transpose()?;
+    let format = match format {
+        Format::Table => crate::parity::Format::Table,
+        Format::Json => crate::parity::Format::Json,
+    };
+    let mut out = Vec::new();
+    let equal = crate::parity::run(files, format, rules, &mut out);
+    print(&out)?;
+    Ok(u8::from(!equal?))
 }

@@ -7,6 +7,7 @@ use crate::units::Bytes;
 
 pub mod host;
 pub mod nvml;
+pub mod torch;
 pub mod printable;
 
 /// The memory of one process as Linux counts it (/proc/PID/statm and status).
