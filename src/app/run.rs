@@ -19,10 +19,10 @@ use crate::budget::Budget;
 use crate::cli::Options;
 use crate::clock::{Clock, RealClock};
 use crate::driver::sim::SimSpec;
-use crate::reading::Reading;
 use crate::sample::history::History;
 use crate::attach::ProcRoot;
 use crate::sample::sampler::{Plan, Sampler, SamplerHandle, Target};
+
 use crate::source::host::HostSource;
 use crate::ui;
 use crate::ui::view::View;
@@ -283,7 +283,7 @@ impl Dashboard {
             self.app.say(note);
         }
         if let (Some(backend), Some(setup)) = (found.backend, self.setup.take()) {
-            let mut host = HostSource::new("/proc");
+            let host = HostSource::new("/proc");
             let budget = Budget::new(self.options.budget, Box::new(move || host.ceiling(own)));
             let worker = Worker::start(backend, setup, budget, self.clock.clone(), Box::new(|| ()));
             self.app.worker = worker.latest();

@@ -122,10 +122,10 @@ fn experiment(options: &Options, format: Format) -> anyhow::Result<u8> {
 
 fn experiment_child(options: &Options, text: &str) -> anyhow::Result<u8> {
     let path = options.nvml.clone();
-    let monitor: crate::experiment::child::MonitorSource = Box::new(move || {
+    let monitor: crate::experiment::MonitorSource = Box::new(move || {
         crate::source::nvml::Nvml::open(path.as_deref()).map(|nvml| Box::new(nvml) as Box<dyn DeviceMonitor>)
     });
-    Ok(crate::experiment::child::child(text, monitor, &mut io::stdout())?)
+    Ok(crate::experiment::child(text, monitor, &mut io::stdout())?)
 }
 
 fn parity(options: &Options, files: &[std::path::PathBuf], format: Format) -> anyhow::Result<u8> {

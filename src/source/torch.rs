@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attach::{Attached, DeviceRead, ProcRoot};
+use crate::attach::{Attached, DeviceRead, ProcRoot, Read};
 use crate::clock::{Clock, Moment};
 use crate::reading::{Reading, WhyKind};
 use crate::sample::sampler::{CounterSource, CounterSources, CountersRead, Target};
@@ -105,8 +105,9 @@ impl TorchCounters {
     }
 }
 
-impl CounterSource for TorchCounters {
-    fn read(&mut self, shown: Option<&DeviceIdentity>) -> CountersRead {
+impl TorchCounters {
+    /// The counters of all devices of the process.
+    pub fn read_all(&mut self, shown: Option<&DeviceIdentity>) -> Reading<Read> {
         let now = self.clock.now();
         if self.attached.is_none() {
             self.find(now);
@@ -114,16 +115,23 @@ impl CounterSource for TorchCounters {
         self.survey(now, shown);
         let Some(attached) = &mut self.attached else {
             let why = self.why.why().cloned();
-            return missing(why.map_or_else(Reading::not_yet, Reading::Missing));
+            return why.map_or_else(Reading::not_yet, Reading::Missing);
         };
-        match attached.read() {
+        let read = attached.read();
+        if let Reading::Missing(why) = &read {
+            // Gone, replaced by exec, or of a changed layout: it has to be found anew.
+            self.attached = None;
+            self.why = Reading::Missing(why.clone());
+        }
+        read
+    }
+}
+
+impl CounterSource for TorchCounters {
+    fn read(&mut self, shown: Option<&DeviceIdentity>) -> CountersRead {
+        match self.read_all(shown) {
             Reading::Is(read) => of_shown(&read.devices, shown),
-            Reading::Missing(why) => {
-                // Gone, replaced by exec, or of a changed layout: it has to be found anew.
-                self.attached = None;
-                self.why = Reading::Missing(why.clone());
-                missing(Reading::Missing(why))
-            }
+            Reading::Missing(why) => missing(Reading::Missing(why)),
         }
     }
 }

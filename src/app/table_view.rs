@@ -1,0 +1,171 @@
+//! The process table as it is drawn.
+
+use super::table::{SIGNALS, Victim};
+use super::{App, Focus};
+use crate::reading::Reading;
+use crate::source::processes::{FamilyBasis, ProcessRow};
+use crate::ui::text::span;
+use crate::ui::theme::Role;
+use crate::ui::view::{Column, Overlay, Piece, Table};
+use crate::units::{Bytes, SignedBytes};
+
+fn figure(value: Option<u64>) -> String {
+    value.map_or("-".into(), |b| Bytes(b).to_string())
+}
+
+impl App {
+    pub(super) fn table_view(&self) -> Option<Table> {
+        if !self.table {
+            return None;
+        }
+        let rows = self.table_rows();
+        let total = self.processes.rows.as_ref().map_or(0, |t| t.rows.len());
+        let mut title = format!(
+            "processes: {} of {total} by {}{}",
+            rows.len(),
+            self.processes.sort.word(),
+            if self.processes.reverse { ", reversed" } else { "" }
+        );
+        if let Some(user) = &self.processes.user {
+            title += &format!(" · user {user}");
+        }
+        if self.processes.typing || !self.processes.filter.is_empty() {
+            let cursor = if self.processes.typing { "_" } else { "" };
+            title += &format!(" · filter {}{cursor}", self.processes.filter);
+        }
+        let empty = match &self.processes.rows {
+            None => "reading the processes".to_string(),
+            Some(table) => table.unlisted.first().map_or_else(
+                || "no process on the GPUs".to_string(),
+                |(index, why)| format!("GPU {index}: {why}"),
+            ),
+        };
+        let selected = rows
+            .iter()
+            .position(|(_, r)| Some(r.pid) == self.processes.selected)
+            .or((!rows.is_empty()).then_some(0));
+        Some(Table {
+            title,
+            columns: columns(),
+            rows: rows.iter().map(|(depth, row)| self.process_row(*depth, row)).collect(),
+            selected,
+            empty,
+            focus: self.focus == Focus::Table,
+        })
+    }
+
+    fn process_row(&self, depth: usize, row: &ProcessRow) -> Vec<Piece> {
+        let text = |t: String| Piece::new(t, Role::Text);
+        let dim = |t: String| Piece::new(t, Role::Dim);
+        let facts = row.facts.value();
+        let own = row.pid == self.setup.own_pid;
+        let watched = self.watched.unwrap_or(self.setup.own_pid) == row.pid;
+        let figures = self.allocator_of(row.pid);
+        let vram = row.vram().value().map(|b| b.0);
+        let context = vram
+            .zip(figures.reserved)
+            .map(|(v, r)| SignedBytes(i128::from(v) - i128::from(r)));
+        let inner = facts.and_then(|f| f.inner_pid());
+        let pid = inner.map_or(row.pid.to_string(), |inner| format!("{}/{inner}", row.pid));
+        let gpus: Vec<String> = row.devices.iter().map(|d| d.index.to_string()).collect();
+        let (host, word) = match (row.pss.value(), row.rss.value()) {
+            (Some(pss), _) => (Some(pss.0), "P"),
+            (None, rss) => (rss.map(|b| b.0), ""),
+        };
+        vec![
+            Piece::new(if watched { "▸" } else { "" }, Role::Key),
+            text(pid),
+            text(row.user.value().cloned().unwrap_or_else(|| "-".into())),
+            text(if gpus.is_empty() { "-".into() } else { gpus.join(",") }),
+            Piece::new(figure(vram), Role::Vram),
+            Piece::new(figure(row.rss.value().map(|b| b.0)), Role::Ram),
+            dim(if word.is_empty() { "-".into() } else { figure(host) }),
+            Piece::new(figure(figures.allocated), Role::Live),
+            Piece::new(figure(figures.reserved), Role::Cache),
+            text(figure(figures.cached)),
+            text(context.map_or("-".into(), |c| c.to_string().trim_start_matches(['+', '±']).to_string())),
+            text(self.sm_of(row.pid)),
+            text(facts.map_or("-".into(), |f| f.state.letter().to_string())),
+            dim(facts.and_then(|f| f.age.value()).map_or("-".into(), |a| span(*a))),
+            text(format!("{}{}", "  ".repeat(depth.min(8)), self.command_of(row, own))),
+        ]
+    }
+
+    /// Command line, then what is to be said of the row: notes, container, family, why its allocator is not read.
+    fn command_of(&self, row: &ProcessRow, own: bool) -> String {
+        let mut out = row.facts.value().map_or(String::new(), |f| f.command.clone());
+        let mut notes = Vec::new();
+        if own {
+            notes.push("this program".to_string());
+        }
+        if let Some(container) = &row.container {
+            notes.push(format!("container {container}"));
+        }
+        if let Some(note) = &row.note {
+            notes.push(note.text.to_string());
+        }
+        if !row.holds.is_empty() {
+            notes.push(format!("holds {}", row.holds.join(" ")));
+        }
+        if let Some(family) = &row.family {
+            let basis = match family.basis {
+                FamilyBasis::Pss => "PSS".to_string(),
+                FamilyBasis::RssSharedCountedTimes(n) => format!("RSS, shared counted {n} times"),
+            };
+            notes.push(format!("with {} children {} {basis}", family.descendants, family.bytes));
+        }
+        if let Some(Reading::Missing(why)) = self.processes.allocators.get(&row.pid) {
+            notes.push(why.text.to_string());
+        }
+        if !notes.is_empty() {
+            out += &format!(" ({})", notes.join("; "));
+        }
+        out
+    }
+
+    pub(super) fn signal_overlay(victim: &Victim, at: usize) -> Overlay {
+        let text = |t: String| vec![Piece::new(t, Role::Text)];
+        let mut lines = vec![
+            text(format!("PID {} of {}, {} old", victim.key.pid, victim.user, victim.age)),
+            text(crate::source::printable::printable(victim.command.as_bytes(), 60)),
+            Vec::new(),
+        ];
+        for (i, (name, number)) in SIGNALS.iter().enumerate() {
+            let role = if i == at { Role::Selected } else { Role::Text };
+            lines.push(vec![Piece::new(format!(" {name:<8} {number:>2} "), role)]);
+        }
+        Overlay {
+            title: "send a signal?".into(),
+            lines,
+            scroll: 0,
+            foot: "arrows choose, Enter sends, Esc closes".into(),
+            input: None,
+        }
+    }
+}
+
+fn columns() -> Vec<Column> {
+    let column = |head, width, right, rank| Column {
+        head,
+        width,
+        right,
+        rank,
+    };
+    vec![
+        column("", 1, false, 12),
+        column("PID", 7, false, 20),
+        column("user", 8, false, 6),
+        column("GPU", 3, false, 9),
+        column("VRAM", 8, true, 15),
+        column("RSS", 8, true, 14),
+        column("PSS", 8, true, 3),
+        column("allocated", 9, true, 13),
+        column("reserved", 8, true, 12),
+        column("cached", 8, true, 8),
+        column("ctx+libs", 8, true, 7),
+        column("SM %", 4, true, 5),
+        column("S", 1, false, 4),
+        column("age", 6, true, 2),
+        column("command", 20, false, 16),
+    ]
+}
