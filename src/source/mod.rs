@@ -9,6 +9,7 @@ pub mod host;
 pub mod nvml;
 pub mod torch;
 pub mod printable;
+pub mod processes;
 
 /// The memory of one process as Linux counts it (/proc/PID/statm and status).
 #[derive(Clone, Debug, PartialEq, Eq)]
