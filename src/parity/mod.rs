@@ -3,6 +3,7 @@
 //! Architecture invariant: no rule knows a file. What differs between releases is in [`Rules`], what a recording leaves
 //! open is said in a note.
 
+mod dump;
 mod golden;
 mod log;
 mod scripted;
@@ -102,6 +103,9 @@ pub fn replay_bytes(bytes: &[u8], over: Option<&Rules>) -> anyhow::Result<Tally>
 fn replay_plain(bytes: &[u8], over: Option<&Rules>) -> anyhow::Result<Tally> {
     if bytes.is_empty() {
         bail!("the file is empty");
+    }
+    if bytes[0] == 0x80 {
+        return dump::replay(bytes, over);
     }
     let text = std::str::from_utf8(bytes).context("neither JSON nor a pickle")?;
     // A golden file is one JSON document a line, each with its steps; a trace is one document.

@@ -65,20 +65,20 @@ struct Op {
 /// A segment of a recorded snapshot.
 #[derive(Deserialize)]
 pub(super) struct Segment {
-    address: u64,
-    total_size: u64,
-    stream: u64,
+    pub address: u64,
+    pub total_size: u64,
+    pub stream: u64,
     #[serde(rename = "type")]
-    kind: String,
+    pub kind: String,
     #[serde(default)]
-    exp: Option<bool>,
+    pub exp: Option<bool>,
     #[serde(default)]
-    allocated: Option<u64>,
+    pub allocated: Option<u64>,
     #[serde(default)]
-    active: Option<u64>,
+    pub active: Option<u64>,
     #[serde(default)]
-    requested: Option<u64>,
-    blocks: Vec<(u64, u64, u64, String)>,
+    pub requested: Option<u64>,
+    pub blocks: Vec<(u64, u64, u64, String)>,
 }
 
 /// Torch's events that concern the allocator's state; its own `snapshot` calls and later kinds of notes do not.
