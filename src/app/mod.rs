@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::sample::Sample;
+use crate::source::host::facts::ProcessKey;
+use crate::source::processes::ProcessTable;
+use crate::source::readers::AllocatorsRead;
 use crate::sample::history::History;
 use crate::ui::Look;
 use crate::ui::axis::Scale;
@@ -19,6 +22,8 @@ pub mod panels;
 pub mod run;
 pub mod sizes;
 pub mod strip;
+pub mod table;
+pub mod table_view;
 pub mod terminal;
 pub mod update;
 pub mod view;
@@ -32,6 +37,12 @@ pub enum Event {
     Sample(Box<Sample>),
     /// The allocator's thread did something; its state afterwards.
     Outcome(Box<Outcome>, Arc<State>),
+    /// The processes on the GPUs.
+    Table(Arc<ProcessTable>),
+    /// Their allocators.
+    Allocators(Arc<AllocatorsRead>),
+    /// Something to be said in the footer: a file was written, a signal was sent or refused.
+    Said(String),
     /// Time passed: hints fade.
     Tick,
 }
@@ -43,6 +54,12 @@ pub enum Effect {
     Send(Command),
     /// Watch this process from now on; `None` is ourselves.
     Watch(Option<u32>),
+    /// Collect the process table, or stop collecting it.
+    Table(bool),
+    /// Do not read the allocators of these processes.
+    Stopped(Vec<u32>),
+    /// Send this signal to this process, if it still is the same one.
+    Signal(ProcessKey, i32),
     /// Show the next device.
     NextDevice,
     /// Draw the whole screen again.
@@ -113,6 +130,8 @@ pub enum Open {
     Configure(String),
     /// The chooser of what to write, with the selected row.
     Write(usize),
+    /// The signal dialog, with the selected row.
+    Signal(table::Victim, usize),
 }
 
 /// One entry of the event log.
@@ -167,6 +186,10 @@ pub struct App {
     pub strip_state: strip::StripState,
     /// The process table is shown.
     pub table: bool,
+    /// The processes, their order, filter and selection.
+    pub processes: table::TableState,
+    /// Histories of processes that were watched before, so that nothing is thrown away.
+    shelved: Vec<(Option<u32>, History)>,
     /// The selected block.
     pub selected: Option<BlockKey>,
     /// What the next block will be.
@@ -196,6 +219,9 @@ pub struct App {
 /// The default length of the time axis.
 pub const DEFAULT_ZOOM: Duration = Duration::from_secs(60);
 
+/// Histories kept of processes that are not watched now.
+const SHELVED: usize = 4;
+
 /// Entries kept of the event log.
 const LOG: usize = 500;
 
@@ -218,6 +244,8 @@ impl App {
             strip: false,
             strip_state: strip::StripState::default(),
             table: false,
+            processes: table::TableState::default(),
+            shelved: Vec::new(),
             selected: None,
             sizes: sizes::Sizes::new(shape, dtype),
             log: VecDeque::new(),
@@ -273,8 +301,33 @@ impl App {
         self.hint = Some((text.into(), Moment(self.now.0 + Duration::from_secs(4))));
     }
 
+    /// Another process is watched from now on; the history of the one before is kept for when it comes back.
+    fn watch(&mut self, pid: Option<u32>) -> Vec<Effect> {
+        if pid == self.watched {
+            return Vec::new();
+        }
+        let before = std::mem::replace(&mut self.watched, pid);
+        let at = self.shelved.iter().position(|(p, _)| *p == pid);
+        let history = at.map_or_else(History::new, |i| self.shelved.remove(i).1);
+        let shelved = std::mem::replace(&mut self.history, history);
+        if self.shelved.len() == SHELVED {
+            self.shelved.remove(0);
+        }
+        self.shelved.push((before, shelved));
+        self.sample = None;
+        self.paused = None;
+        self.tops = [None; 4];
+        self.since_reset = false;
+        self.say(welcome(pid));
+        vec![Effect::Watch(pid)]
+    }
+
     /// Takes a new sample in.
     fn take(&mut self, sample: Sample) {
+        if sample.pid != self.watched.unwrap_or(self.setup.own_pid) {
+            // Read for the process that was watched before.
+            return;
+        }
         self.lost += u64::from(sample.lost);
         if self.sample.is_none() {
             self.baseline = App::figures(&sample);

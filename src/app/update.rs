@@ -35,6 +35,21 @@ impl App {
                 self.answered(&outcome, state);
                 Vec::new()
             }
+            Event::Table(table) => {
+                // The list is frozen while a signal dialog is open (AC-37).
+                if !matches!(self.open, Open::Signal(..)) {
+                    self.processes.rows = Some(table);
+                }
+                Vec::new()
+            }
+            Event::Allocators(read) => {
+                self.processes.allocators = read;
+                Vec::new()
+            }
+            Event::Said(text) => {
+                self.tell(text);
+                Vec::new()
+            }
             Event::Tick => Vec::new(),
         }
     }
@@ -47,6 +62,10 @@ impl App {
         let quit = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
         if let (Open::Configure(..), false) = (&self.open, quit) {
             return self.edit(key);
+        }
+        if self.processes.typing && !quit {
+            self.type_filter(key);
+            return Vec::new();
         }
         let Some(entry) = action::lookup(&key) else {
             return Vec::new();
@@ -69,7 +88,7 @@ impl App {
         match entry.place {
             Where::Own => {
                 if let Some(pid) = self.watched {
-                    return Err(format!("{key} acts on our own allocator, but process {pid} is watched: start alloctop without -p"));
+                    return Err(format!("{key} acts on our own allocator, but process {pid} is watched"));
                 }
                 match &self.worker.ended {
                     Some(why) => Err(why.to_string()),
@@ -77,7 +96,7 @@ impl App {
                 }
             }
             Where::Others if self.setup.readonly => Err(format!("{key} is off: --readonly")),
-            Where::Table | Where::Others if !self.table => {
+            Where::Table | Where::Others if !self.table && entry.action != Action::Watch => {
                 Err(format!("{key} works in the process table: x opens it"))
             }
             _ => Ok(()),
@@ -139,15 +158,17 @@ impl App {
             Action::Redraw => return vec![Effect::Redraw],
             Action::Suspend => return vec![Effect::Suspend],
             Action::Quit => return vec![Effect::Quit],
-            Action::Table => self.table = !self.table,
-            Action::Watch
-            | Action::ToggleReading
-            | Action::Signal
-            | Action::Filter
-            | Action::Sort
-            | Action::ReverseSort
-            | Action::Tree
-            | Action::User => {}
+            Action::Table => return self.toggle_table(),
+            Action::Watch if self.focus == Focus::Strip => self.strip_state.detail = !self.strip_state.detail,
+            Action::Watch if self.focus == Focus::Graphs => return self.act(Action::Expand),
+            Action::Watch => return self.watch_selected(),
+            Action::ToggleReading => return self.toggle_reading(),
+            Action::Signal => return self.ask_for_signal(),
+            Action::Filter => self.processes.typing = true,
+            Action::Sort => self.sort_next(),
+            Action::ReverseSort => self.processes.reverse = !self.processes.reverse,
+            Action::Tree => self.processes.tree = !self.processes.tree,
+            Action::User => self.toggle_user(),
         }
         Vec::new()
     }
@@ -289,6 +310,9 @@ impl App {
 
     /// Moves the selection of the focused list; without one, that of the live blocks.
     fn rows(&mut self, by: isize) {
+        if self.focus == Focus::Table {
+            return self.move_in_table(by);
+        }
         if self.focus == Focus::Strip {
             return match by.abs() {
                 1 => self.move_in_strip(0, by, 0),
@@ -324,7 +348,9 @@ impl App {
 
     /// Esc: the innermost thing that is open.
     fn close(&mut self) {
-        if self.selected.is_some() && self.focus == Focus::Blocks {
+        if !self.processes.filter.is_empty() {
+            self.processes.filter.clear();
+        } else if self.selected.is_some() && self.focus == Focus::Blocks {
             self.selected = None;
         } else if self.alone.is_some() {
             self.alone = None;
@@ -356,6 +382,13 @@ impl App {
                 };
                 // The pane stops at the last page; a position far beyond it would swallow the next key up.
                 *at = (*at).min(super::view::overlay_lines(self.setup.readonly));
+            }
+            (Open::Signal(_, at), Action::RowUp) => *at = at.saturating_sub(1),
+            (Open::Signal(_, at), Action::RowDown) => *at = (*at + 1).min(super::table::SIGNALS.len() - 1),
+            (Open::Signal(victim, at), Action::Watch) => {
+                let effect = Effect::Signal(victim.key, super::table::SIGNALS[*at].1);
+                self.open = Open::Nothing;
+                return Some(vec![effect]);
             }
             (Open::Write(at), Action::RowUp) => *at = at.saturating_sub(1),
             (Open::Write(at), Action::RowDown) => *at = (*at + 1).min(super::view::WRITABLE.len() - 1),

@@ -42,7 +42,7 @@ impl App {
             bill: self.bill(),
             blocks: self.blocks(),
             strip: self.strip_view(),
-            table: None,
+            table: self.table_view(),
             events: self.events(),
             events_title: format!("events: {}", self.log.len()),
             sentence: Piece::new(
@@ -307,6 +307,7 @@ impl App {
                 foot: "Enter applies, ^U clears, Esc closes".into(),
                 input: Some(("conf".into(), text.clone())),
             }),
+            Open::Signal(victim, at) => Some(App::signal_overlay(victim, *at)),
             Open::Write(at) => Some(Overlay {
                 title: "write to a file".into(),
                 lines: WRITABLE

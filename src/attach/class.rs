@@ -92,6 +92,8 @@ pub struct Found {
     pub route: Route,
     /// File that holds the code, as the target names it.
     pub library: String,
+    /// That file was removed or replaced since it was loaded.
+    pub deleted: bool,
 }
 
 /// A failed look into the target.
@@ -117,7 +119,7 @@ fn is_library(name: &str) -> bool {
 /// The class name of the object at `object`, from the type information before its virtual table, and the table's address.
 fn class_of(remote: &Remote, maps: &Maps, object: u64) -> Result<(u64, Vec<u8>), Fault> {
     let readable = |address: u64| {
-        if address % 8 == 0 && maps.readable(address) {
+        if address.is_multiple_of(8) && maps.readable(address) {
             Ok(address)
         } else {
             Err(Fault::Unmapped)
@@ -130,23 +132,23 @@ fn class_of(remote: &Remote, maps: &Maps, object: u64) -> Result<(u64, Vec<u8>),
 }
 
 /// Finds the allocator, as the dynamic linker resolves the variable: the main program first, then the library.
-pub fn find(remote: Remote, process: &Process, maps: &Maps) -> Result<Found, Failure> {
+pub fn find(remote: &Remote, process: &Process, maps: &Maps) -> Result<Found, Failure> {
     let pid = process.pid;
     let why = |why| Err(Failure::Why(why));
     let libraries: Vec<&Region> = maps.starts_of(is_library).collect();
     let program = main_program(remote, process, maps);
     let mut null = false;
-    if let Some((image, name)) = &program
+    if let Some((image, region)) = &program
         && let Some(symbol) = image.symbol(SYMBOL)
     {
-        match at_symbol(&remote, maps, symbol.address, Route::Program, name)? {
+        match at_symbol(remote, maps, symbol.address, Route::Program, region)? {
             Some(found) => return Ok(found),
             None => null = true,
         }
     }
     if libraries.is_empty() && !null {
         let loaded = |prefix: &str| maps.starts_of(|n| n.starts_with(prefix)).next().is_some();
-        if let Some(found) = stripped_program(remote, maps, program.as_ref())? {
+        if let Some(found) = stripped_program(remote, maps, program.as_ref().map(|(_, region)| *region))? {
             return Ok(found);
         }
         return why(if loaded("libc10_hip.so") {
@@ -170,17 +172,14 @@ pub fn find(remote: Remote, process: &Process, maps: &Maps) -> Result<Found, Fai
             }
         };
         let found = match image.symbol(SYMBOL) {
-            Some(symbol) => at_symbol(&remote, maps, symbol.address, Route::Library, &first.name)?,
-            None => super::typeinfo::find(&remote, maps, first)?,
+            Some(symbol) => at_symbol(remote, maps, symbol.address, Route::Library, first)?,
+            None => super::typeinfo::find(remote, maps, first)?,
         };
         match found {
             Some(found) => return Ok(found),
             None if image.symbol(SYMBOL).is_some() => null = true,
             None => {
-                worst = Some(refusal::unknown_layout(
-                    pid,
-                    "libc10_cuda.so has neither the symbol nor the class",
-                ))
+                worst = Some(refusal::unknown_layout(pid, "it has neither the symbol nor the class"));
             }
         }
     }
@@ -191,7 +190,7 @@ pub fn find(remote: Remote, process: &Process, maps: &Maps) -> Result<Found, Fai
 }
 
 /// What the variable at `symbol` points at; `None` while it is null: its initialiser has not run.
-fn at_symbol(remote: &Remote, maps: &Maps, symbol: u64, route: Route, library: &str) -> Result<Option<Found>, Failure> {
+fn at_symbol(remote: &Remote, maps: &Maps, symbol: u64, route: Route, file: &Region) -> Result<Option<Found>, Failure> {
     let object = remote.word(symbol)?;
     if object == 0 {
         return Ok(None);
@@ -202,33 +201,33 @@ fn at_symbol(remote: &Remote, maps: &Maps, symbol: u64, route: Route, library: &
         vptr,
         backend: Backend::of(&class),
         route,
-        library: library.to_owned(),
+        library: file.name.clone(),
+        deleted: file.deleted,
     }))
 }
 
 /// The main program's image and file name. `None` if it cannot be read: then only libraries are looked at.
-fn main_program(remote: Remote, process: &Process, maps: &Maps) -> Option<(Image, String)> {
+fn main_program<'a>(remote: &'a Remote, process: &Process, maps: &'a Maps) -> Option<(Image<'a>, &'a Region)> {
     const AT_PHDR: u64 = 3;
     const AT_PHNUM: u64 = 5;
     let table = process.auxiliary(AT_PHDR)?;
     let image = Image::main(remote, table, process.auxiliary(AT_PHNUM)?).ok()?;
-    let name = maps.at(table).map(|r| r.name.clone()).unwrap_or_default();
-    Some((image, name))
+    Some((image, maps.at(table)?))
 }
 
 /// PyTorch linked into a program that exports nothing: looked for by type information, only where the program uses CUDA.
-fn stripped_program(remote: Remote, maps: &Maps, program: Option<&(Image, String)>) -> Result<Option<Found>, Failure> {
+fn stripped_program(remote: &Remote, maps: &Maps, program: Option<&Region>) -> Result<Option<Found>, Failure> {
     let uses_cuda = maps
         .starts_of(|n| n.starts_with("libcuda.so") || n.starts_with("libcudart.so"))
         .next()
         .is_some();
     let Some(first) = program
         .filter(|_| uses_cuda)
-        .and_then(|(_, name)| maps.starts_of(|_| true).find(|r| r.name == *name))
+        .and_then(|program| maps.starts_of(|_| true).find(|r| r.name == program.name))
     else {
         return Ok(None);
     };
-    Ok(super::typeinfo::find(&remote, maps, first)?)
+    Ok(super::typeinfo::find(remote, maps, first)?)
 }
 
 /// The ELF class and machine of the program itself: a 32-bit or foreign program has no PyTorch that could be read.

@@ -50,8 +50,8 @@ pub struct Symbol {
 
 /// An ELF image in the target.
 #[derive(Clone, Copy, Debug)]
-pub struct Image {
-    remote: Remote,
+pub struct Image<'a> {
+    remote: &'a Remote,
     /// What is added to the file's addresses.
     pub bias: u64,
     symbols: u64,
@@ -76,9 +76,9 @@ fn check_header(header: &FileHeader64<LE>) -> Result<(), ImageError> {
     }
 }
 
-impl Image {
+impl<'a> Image<'a> {
     /// The image whose ELF header lies at `base`.
-    pub fn at(remote: Remote, base: u64) -> Result<Image, ImageError> {
+    pub fn at(remote: &'a Remote, base: u64) -> Result<Image<'a>, ImageError> {
         let header: FileHeader64<LE> = remote.record(base)?;
         check_header(&header)?;
         let count = u64::from(header.e_phnum.get(LE));
@@ -86,7 +86,7 @@ impl Image {
         if usize::from(header.e_phentsize.get(LE)) != size_of::<ProgramHeader64<LE>>() {
             return Err(ImageError::Broken);
         }
-        let headers = program_headers(&remote, table, count)?;
+        let headers = program_headers(remote, table, count)?;
         // The segment that holds the ELF header says where the file's address 0 lies.
         let first = headers
             .iter()
@@ -97,8 +97,8 @@ impl Image {
     }
 
     /// The main program, by its program header table (AT_PHDR and AT_PHNUM of the auxiliary vector).
-    pub fn main(remote: Remote, table: u64, count: u64) -> Result<Image, ImageError> {
-        let headers = program_headers(&remote, table, count)?;
+    pub fn main(remote: &'a Remote, table: u64, count: u64) -> Result<Image<'a>, ImageError> {
+        let headers = program_headers(remote, table, count)?;
         // Without PT_PHDR the program is linked to fixed addresses.
         let bias = headers
             .iter()
@@ -108,7 +108,7 @@ impl Image {
     }
 
     /// Reads the dynamic section.
-    fn with(remote: Remote, headers: &[ProgramHeader64<LE>], bias: u64) -> Result<Image, ImageError> {
+    fn with(remote: &'a Remote, headers: &[ProgramHeader64<LE>], bias: u64) -> Result<Image<'a>, ImageError> {
         let dynamic = headers
             .iter()
             .find(|h| h.p_type.get(LE).0 == 2)

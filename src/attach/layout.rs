@@ -135,7 +135,9 @@ pub fn is_tree(words: &[u64], w: usize, base: u64, pointers: &Pointers<'_>) -> b
         return left == header && right == header && count == 0;
     }
     (1..=1 << 26).contains(&count)
-        && [root, left, right].iter().all(|p| p % 8 == 0 && (pointers.sound)(*p))
+        && [root, left, right]
+            .iter()
+            .all(|p| p.is_multiple_of(8) && (pointers.sound)(*p))
         && (pointers.parent)(root) == Some(header)
 }
 
@@ -146,7 +148,7 @@ pub fn is_pool_map(words: &[u64]) -> bool {
         return false;
     };
     slots != 0
-        && slots % 8 == 0
+        && slots.is_multiple_of(8)
         && mask < 1 << 32
         && (mask + 1).is_power_of_two()
         && fields >> 32 == 0x3f00_0000

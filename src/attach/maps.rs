@@ -12,6 +12,8 @@ use super::process::printable;
 const MAX_BYTES: u64 = 64 << 20;
 
 /// One mapping.
+// The permissions are three flags, as the file writes them.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// First address.

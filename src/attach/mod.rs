@@ -150,6 +150,11 @@ impl Attached {
         &self.library
     }
 
+    /// That file was removed or replaced since the process loaded it.
+    pub fn library_deleted(&self) -> bool {
+        self.found.deleted
+    }
+
     /// How the allocator was found.
     pub fn route(&self) -> Route {
         self.found.route
@@ -237,7 +242,7 @@ impl From<Fault> for Trouble {
 fn attach(root: &ProcRoot, pid: u32) -> Result<Attached, Why> {
     let process = Process::open(root, pid)?;
     let remote = Remote::new(pid);
-    let outcome = discover(&process, remote);
+    let outcome = discover(&process, &remote);
     let (found, devices) = match outcome {
         Ok(found) => found,
         // Dead, replaced or reused in the middle of it explains more than what was then read.
@@ -265,7 +270,7 @@ fn attach(root: &ProcRoot, pid: u32) -> Result<Attached, Why> {
 }
 
 /// From a process to its allocator, and to the devices of a native one.
-fn discover(process: &Process, remote: Remote) -> Result<(Found, Option<Devices>), Failure> {
+fn discover(process: &Process, remote: &Remote) -> Result<(Found, Option<Devices>), Failure> {
     class::check_program(process).map_err(Failure::Why)?;
     let maps = maps::Maps::read(process.dir()).map_err(|_| Fault::Refused)?;
     if maps.regions().is_empty() {
@@ -281,7 +286,7 @@ fn discover(process: &Process, remote: Remote) -> Result<(Found, Option<Devices>
     }
     let found = class::find(remote, process, &maps)?;
     let devices = match found.backend {
-        Backend::Native => Some(native::find(&remote, process, found.object)?),
+        Backend::Native => Some(native::find(remote, process, found.object)?),
         _ => None,
     };
     Ok((found, devices))

@@ -112,10 +112,10 @@ fn look(remote: &Remote, maps: &Maps, object: u64, budget: &mut usize) -> Result
 fn element_count(maps: &Maps, [begin, end, capacity]: [u64; 3]) -> Option<usize> {
     let bytes = end.checked_sub(begin)?;
     let count = bytes / 8;
-    let sound = begin % 8 == 0
-        && bytes % 8 == 0
+    let sound = begin.is_multiple_of(8)
+        && bytes.is_multiple_of(8)
         && capacity >= end
-        && capacity % 8 == 0
+        && capacity.is_multiple_of(8)
         && (1..=MAX_DEVICES).contains(&count)
         && maps.writable(begin);
     sound.then_some(count as usize)
@@ -131,7 +131,7 @@ fn elements(remote: &Remote, maps: &Maps, begin: u64, count: usize) -> Option<Ve
     sorted.dedup();
     let sound = |p: &u64| {
         let mut mutex = [0; 3];
-        p % 16 == 0 && maps.writable(*p) && remote.words(*p, &mut mutex).is_ok() && mutex[2] as u32 == 1
+        p.is_multiple_of(16) && maps.writable(*p) && remote.words(*p, &mut mutex).is_ok() && mutex[2] as u32 == 1
     };
     (sorted.len() == pointers.len() && pointers.iter().all(sound)).then_some(pointers)
 }

@@ -61,11 +61,11 @@ pub struct Identity {
 /// Parses /proc/PID/stat. The name between the parentheses may hold anything, parentheses and newlines included.
 fn identity(stat: &[u8]) -> Option<Identity> {
     let after_name = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
-    let mut fields = after_name.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
-    let state = *fields.next()?.first()?;
+    let mut values = after_name.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
+    let state = *values.next()?.first()?;
     // starttime is field 22 of the line; the state was field 3.
-    let start = std::str::from_utf8(fields.nth(22 - 4)?).ok()?.parse().ok()?;
-    Some(Identity { state, start })
+    let ticks = std::str::from_utf8(values.nth(22 - 4)?).ok()?.parse().ok()?;
+    Some(Identity { state, start: ticks })
 }
 
 /// A process that was found alive. It holds an open file of its directory: once the process is dead that file answers

@@ -46,7 +46,7 @@ impl From<Errno> for Fault {
 }
 
 /// Reads the memory of one process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Remote {
     pid: Pid,
 }

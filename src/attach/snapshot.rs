@@ -197,7 +197,7 @@ impl Reader {
 fn pools(words: &[u64], entries: u64) -> Option<BTreeMap<(u64, u64), StatArray>> {
     let mut found = BTreeMap::new();
     for slot in words.chunks_exact(SLOT_WORDS) {
-        if (slot[0] as i8) < 0 {
+        if slot[0] & 0x80 != 0 {
             continue;
         }
         let stats = array(slot, 3).filter(array_holds)?;

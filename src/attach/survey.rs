@@ -199,7 +199,10 @@ fn limit_after_property(window: &[u64], uuid: Option<usize>) -> Reading<Option<u
             "no memory limit stands where examined releases have it",
         )
     };
-    let Some(property) = uuid.and_then(|at| at.checked_sub(UUID_AT)).filter(|at| at % 8 == 0) else {
+    let Some(property) = uuid
+        .and_then(|at| at.checked_sub(UUID_AT))
+        .filter(|at| at.is_multiple_of(8))
+    else {
         return unknown();
     };
     let Some(total) = window

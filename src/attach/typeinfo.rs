@@ -87,6 +87,7 @@ pub fn find(remote: &Remote, maps: &Maps, first: &Region) -> Result<Option<Found
                     backend: Backend::Native,
                     route: Route::TypeInfo,
                     library: first.name.clone(),
+                    deleted: first.deleted,
                 }));
             }
         }

@@ -7,9 +7,10 @@ use crate::units::Bytes;
 
 pub mod host;
 pub mod nvml;
-pub mod torch;
 pub mod printable;
 pub mod processes;
+pub mod readers;
+pub mod torch;
 
 /// The memory of one process as Linux counts it (/proc/PID/statm and status).
 #[derive(Clone, Debug, PartialEq, Eq)]

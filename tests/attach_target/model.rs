@@ -2,6 +2,8 @@
 // counters follow from one sequence number, so that a mixture of two moments can be told.
 
 /// The layout and the content of a target, as `key=value` arguments.
+// Independent switches of a test fixture.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The map of private pools stands in the counters.
@@ -48,6 +50,8 @@ pub fn uuid(n: usize) -> [u8; 16] {
     raw[15] = n as u8;
     raw
 }
+
+const MIB: u64 = 1 << 20;
 
 /// The total memory of a device in its property.
 pub const TOTAL_MEMORY: u64 = 80 << 30;
@@ -122,23 +126,23 @@ impl Plan {
     pub fn to_args(&self) -> Vec<String> {
         let p = self;
         [
-            ("map", p.map as u64),
+            ("map", u64::from(p.map)),
             ("tail", p.tail as u64),
             ("private_pools", p.private_pools as u64),
             ("devices", p.devices as u64),
             ("vector", p.vector as u64),
             ("before_stats", p.before_stats as u64),
-            ("numbered", p.numbered as u64),
+            ("numbered", u64::from(p.numbered)),
             ("gap", p.gap as u64),
             ("sets", p.sets as u64),
             ("between_pools", p.between_pools as u64),
             ("before_reserved", p.before_reserved as u64),
             ("pool_member", p.pool_member as u64),
             ("max_split", p.max_split as u64),
-            ("property", p.property as u64),
+            ("property", u64::from(p.property)),
             ("limit", p.limit),
-            ("expandable", p.expandable as u64),
-            ("idle_rest", p.idle_rest as u64),
+            ("expandable", u64::from(p.expandable)),
+            ("idle_rest", u64::from(p.idle_rest)),
             ("seed", p.seed),
         ]
         .iter()
@@ -190,7 +194,7 @@ impl Plan {
 
     /// The comparator word of the first tree.
     pub fn tree_at(&self) -> usize {
-        self.stats_at() + self.stats_words() + self.numbered as usize + self.gap
+        self.stats_at() + self.stats_words() + usize::from(self.numbered) + self.gap
     }
 }
 
@@ -222,7 +226,6 @@ pub fn counters(n: u64, plan: &Plan, words: &mut [u64]) {
         }
         return;
     }
-    const MIB: u64 = 1 << 20;
     let (small, large) = (n % 8, (n / 2) % 4);
     let (active_small, active_large) = (small + n % 3, large + n % 2);
     array(&mut words[0..], (small, 7), (large, 3), n, 1);
