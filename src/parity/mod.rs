@@ -3,10 +3,13 @@
 //! Architecture invariant: no rule knows a file. What differs between releases is in [`Rules`], what a recording leaves
 //! open is said in a note.
 
+mod dump;
 mod golden;
+mod log;
 mod scripted;
 pub mod stand_in;
 mod tally;
+mod trace;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -101,8 +104,23 @@ fn replay_plain(bytes: &[u8], over: Option<&Rules>) -> anyhow::Result<Tally> {
     if bytes.is_empty() {
         bail!("the file is empty");
     }
+    if bytes[0] == 0x80 {
+        return dump::replay(bytes, over);
+    }
     let text = std::str::from_utf8(bytes).context("neither JSON nor a pickle")?;
-    golden::replay(text, over)
+    // A golden file is one JSON document a line, each with its steps; a trace is one document.
+    let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
+    match serde_json::from_str::<Steps>(first) {
+        Ok(_) => golden::replay(text, over),
+        Err(_) => trace::replay(text, over),
+    }
+}
+
+/// What tells a golden line from a trace.
+#[derive(serde::Deserialize)]
+struct Steps {
+    #[serde(rename = "steps")]
+    _steps: serde::de::IgnoredAny,
 }
 
 /// Everything up to `limit` bytes; more is an error.

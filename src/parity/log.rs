@@ -1,0 +1,258 @@
+//! Bare event logs (training recordings, snapshot pickles): the operations are read off torch's own events.
+//!
+//! A request ends in `alloc` or `oom`, a free begins with `free_requested`. What stands before such an anchor belongs
+//! to it, or to an empty_cache in between: whichever makes the same segment calls. Where both would, the number of
+//! retries in the final statistics decides, if the recording has them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context, bail};
+
+use super::scripted::{Event, Scripted};
+use super::tally::{Counters, Tally};
+use super::trace::{Trace, as_event, assumed_total, compare_segments};
+use crate::allocator::{Action, AllocError, Allocator, PoolId, Settings, TraceEntry};
+use crate::driver::StreamId;
+
+/// Streams that pending blocks are recorded on: one for each, so that they may complete in any order.
+const FIRST_SIDE: u64 = u64::MAX / 2;
+
+/// One device's log, ready to be replayed.
+pub(super) struct Log {
+    pub events: Vec<Event>,
+    /// The pool of a segment by the index of its `segment_alloc` or `segment_map` in `events`, where it is known.
+    pub pools: HashMap<usize, PoolId>,
+    pub total: u64,
+    /// Retries that the recording counted, if it tells.
+    pub retries: Option<i64>,
+}
+
+/// Replays a trace file without operations: the log, then the final segments and statistics.
+pub(super) fn replay_trace(trace: &Trace, settings: Settings, tally: &mut Tally) -> anyhow::Result<()> {
+    let events = super::trace::events(&trace.events);
+    let total = assumed_total(&events);
+    let retries = trace.stats.as_ref().and_then(|s| s.get("num_alloc_retries")).copied();
+    let log = Log {
+        events,
+        pools: HashMap::new(),
+        total,
+        retries,
+    };
+    let allocator = replay(&log, settings, tally)?;
+    if let Some(segments) = &trace.segments {
+        compare_segments(&allocator.report(), segments, true, tally, &|| "at the end".to_owned());
+    }
+    if let Some(stats) = &trace.stats {
+        compare_final(&allocator, stats, tally);
+    }
+    Ok(())
+}
+
+fn compare_final(allocator: &Allocator<Scripted>, recorded: &BTreeMap<String, i64>, tally: &mut Tally) {
+    let mut counters = Counters::new();
+    for (key, value) in recorded {
+        let ours = allocator.stats().num_sync_all_streams;
+        if key == "num_sync_all_streams" && ours.is_some_and(|n| n < *value) {
+            // An empty_cache that finds nothing leaves no event.
+            tally.note(format!(
+                "num_sync_all_streams: recorded {value}, the log shows {}: the others freed nothing",
+                ours.unwrap_or_default()
+            ));
+            counters.set(key, ours.unwrap_or_default());
+        } else {
+            counters.set(key, *value);
+        }
+    }
+    counters.compare(allocator.stats(), allocator.rules(), tally, || "at the end".to_owned());
+}
+
+/// Replays a log; the allocator is left in its final state.
+pub(super) fn replay(log: &Log, settings: Settings, tally: &mut Tally) -> anyhow::Result<Allocator<Scripted>> {
+    let mut allocator = Allocator::new(Scripted::new(&log.events, log.total), settings);
+    allocator.set_event_capacity(1 << 20);
+    let mut run = Run {
+        log,
+        allocator,
+        passed: 0,
+        pending: HashMap::new(),
+        pool_of: BTreeMap::new(),
+        ours: Vec::new(),
+    };
+    let retries = log.retries.unwrap_or(i64::MAX);
+    let mut start = 0;
+    while start < log.events.len() {
+        let anchor = (start..log.events.len()).find(|i| {
+            matches!(
+                log.events[*i].action,
+                Action::Alloc | Action::Oom | Action::FreeRequested
+            )
+        });
+        run.group(start, anchor, retries > 0, tally)
+            .with_context(|| format!("event {}", start + 1))?;
+        // A free that completes at once has its second event inside the group.
+        start = run.passed.max(anchor.map_or(log.events.len(), |a| a + 1));
+    }
+    tally.same(&run.allocator.driver().left(), &0, || {
+        "segment calls left over".to_owned()
+    });
+    Ok(run.allocator)
+}
+
+struct Run<'a> {
+    log: &'a Log,
+    allocator: Allocator<Scripted>,
+    /// Recorded events that were compared.
+    passed: usize,
+    /// The event that each pending block waits for.
+    pending: HashMap<u64, u64>,
+    /// Pools of the segments that exist now, by first address: (end, pool).
+    pool_of: BTreeMap<u64, (u64, PoolId)>,
+    ours: Vec<TraceEntry>,
+}
+
+impl Run<'_> {
+    /// The events from `start` to the anchor: completions, what a flush did, and the operation itself.
+    fn group(&mut self, start: usize, anchor: Option<usize>, retries: bool, tally: &mut Tally) -> anyhow::Result<()> {
+        let end = anchor.unwrap_or(self.log.events.len());
+        let before = &self.log.events[start..end];
+        for event in before.iter().filter(|e| e.action == Action::FreeCompleted) {
+            self.complete(event.address)?;
+        }
+        self.learn_pools(start, end);
+        let frees = before
+            .iter()
+            .any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap));
+        let gets = before
+            .iter()
+            .any(|e| matches!(e.action, Action::SegmentAlloc | Action::SegmentMap));
+        match anchor.map(|a| (a, self.log.events[a])) {
+            None => {
+                if frees {
+                    self.allocator.empty_cache()?;
+                }
+            }
+            Some((_, event)) if event.action == Action::FreeRequested => {
+                if frees {
+                    self.allocator.empty_cache()?;
+                }
+                self.free(anchor.unwrap_or(end), event)?;
+            }
+            Some((at, event)) => {
+                let pool = self.pool_at(event);
+                if let Some(pool) = pool {
+                    self.allocator.begin_pool(pool)?;
+                }
+                let flushed = frees
+                    && (!retries && event.action == Action::Alloc
+                        || !gets && event.action == Action::Alloc
+                        || self.allocator.would_hit(event.size, StreamId(event.stream)));
+                if flushed {
+                    self.outside(pool, Allocator::empty_cache)?;
+                }
+                self.request(at, event, tally)?;
+                if let Some(pool) = pool {
+                    self.allocator.end_pool(pool)?;
+                }
+            }
+        }
+        self.compare(tally);
+        tally.operations += 1;
+        Ok(())
+    }
+
+    /// Does something without the redirection.
+    fn outside(
+        &mut self,
+        pool: Option<PoolId>,
+        act: impl FnOnce(&mut Allocator<Scripted>) -> Result<(), AllocError>,
+    ) -> anyhow::Result<()> {
+        if let Some(pool) = pool {
+            self.allocator.end_pool(pool)?;
+        }
+        act(&mut self.allocator)?;
+        if let Some(pool) = pool {
+            self.allocator.begin_pool(pool)?;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, at: usize, event: Event, tally: &mut Tally) -> anyhow::Result<()> {
+        match self.allocator.malloc(event.size, StreamId(event.stream)) {
+            Ok(address) => {
+                let recorded = (event.action == Action::Alloc).then_some(event.address);
+                tally.same(&Some(address), &recorded, || {
+                    format!("event {}: placement of {} bytes", at + 1, event.size)
+                });
+            }
+            Err(AllocError::OutOfMemory(_)) => self.allocator.driver_mut().pass_oom(),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// A free; if its completion does not follow at once, another stream uses the block.
+    fn free(&mut self, at: usize, event: Event) -> anyhow::Result<()> {
+        let completed = self.log.events.get(at + 1);
+        let at_once = completed.is_some_and(|e| e.action == Action::FreeCompleted && e.address == event.address);
+        if self.allocator.block(event.address).is_none_or(|b| b.pending) {
+            bail!("{:#x} is freed but not allocated", event.address);
+        }
+        if !at_once {
+            let side = StreamId(FIRST_SIDE + self.allocator.driver().last_event);
+            self.allocator.record_stream(event.address, side)?;
+        }
+        self.allocator.free(event.address)?;
+        if !at_once {
+            self.pending.insert(event.address, self.allocator.driver().last_event);
+        }
+        Ok(())
+    }
+
+    /// A pending block's event has completed.
+    fn complete(&mut self, address: u64) -> anyhow::Result<()> {
+        let event = self
+            .pending
+            .remove(&address)
+            .with_context(|| format!("{address:#x} completes but was not freed"))?;
+        self.allocator.driver_mut().completed.single.insert(event);
+        Ok(self.allocator.process_events()?)
+    }
+
+    /// Segments of the group whose pool is known.
+    fn learn_pools(&mut self, start: usize, end: usize) {
+        for at in start..end {
+            let event = self.log.events[at];
+            match event.action {
+                Action::SegmentAlloc | Action::SegmentMap => {
+                    let pool = self.log.pools.get(&at).copied().unwrap_or_default();
+                    self.pool_of
+                        .insert(event.address, (event.address.saturating_add(event.size), pool));
+                }
+                Action::SegmentFree => drop(self.pool_of.remove(&event.address)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The private pool that a block came from: that of the segment it lies in.
+    fn pool_at(&self, event: Event) -> Option<PoolId> {
+        let (_, (end, pool)) = self.pool_of.range(..=event.address).next_back()?;
+        (event.action == Action::Alloc && event.address < *end && *pool != PoolId::DEFAULT).then_some(*pool)
+    }
+
+    fn compare(&mut self, tally: &mut Tally) {
+        self.ours.clear();
+        self.allocator.drain_events(&mut self.ours);
+        for entry in &self.ours {
+            let recorded = self.log.events.get(self.passed).copied();
+            tally.compared += 3;
+            tally.same(&Some(as_event(entry)), &recorded, || {
+                format!("event {}", self.passed + 1)
+            });
+            self.passed += 1;
+        }
+        for what in std::mem::take(&mut self.allocator.driver_mut().unexpected) {
+            tally.differ(|| format!("event {}: {what}", self.passed));
+        }
+    }
+}

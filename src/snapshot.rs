@@ -1,1 +1,0 @@
-//! snapshot: see the crate's map.
