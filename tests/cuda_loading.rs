@@ -4,12 +4,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use alloctop::budget::Budget;
+use alloctop::clock::RealClock;
 use alloctop::driver::cuda::{CudaDevice, CudaDriver};
 use alloctop::driver::{Driver, DriverError, StreamId};
+use alloctop::reading::{Reading, WhyKind};
 use alloctop::units::MIB;
+use alloctop::worker::{BackendChoice, Command as Order, Dtype, Setup, Worker};
 
 /// The folder of the stand-in, compiled once for all cases; `old` lacks a function.
 fn fake(old: bool) -> &'static Path {
@@ -85,6 +89,7 @@ fn child() {
             driver.alloc(2 * MIB).unwrap();
             format!("{before} {}", loaded())
         }
+        "worker" => worker(),
         other => panic!("no case {other}"),
     };
     println!("SAYS {said}");
@@ -112,6 +117,44 @@ fn books() -> String {
         library.get::<Books>(b"fake_books").unwrap()(&mut used, &mut objects);
     }
     format!("used {used} objects {objects}")
+}
+
+/// The allocator's thread on this driver: what is loaded when, and what comes of an allocation.
+fn worker() -> String {
+    let ceiling = || Reading::missing(WhyKind::Absent, "not asked here");
+    let budget = Budget::new(None, Box::new(ceiling));
+    let backend = BackendChoice::Cuda(CudaDevice::Ordinal(0));
+    let clock = Arc::new(RealClock::start());
+    let mut worker = Worker::start(backend, Setup::default(), budget, clock, Box::new(|| {}));
+    let mut run = |command| {
+        worker.send(command);
+        worker.outcomes.blocking_recv().unwrap()
+    };
+    let mut said = String::new();
+    for command in [
+        Order::Flush,
+        Order::ResetPeaks,
+        Order::DeleteAll,
+        Order::Stream(StreamId(1)),
+    ] {
+        said += if run(command).result.is_ok() && !loaded() {
+            "."
+        } else {
+            "loaded "
+        };
+    }
+    let shape = "1000".parse().unwrap();
+    let made = run(Order::AllocGpu {
+        shape,
+        dtype: Dtype::Float32,
+    });
+    let kind = match made.result {
+        Ok(_) => "made".to_owned(),
+        Err(refusal) => refusal.to_string(),
+    };
+    let timed = made.first_use.is_some_and(|c| c.process.is_none());
+    drop(worker);
+    said + &format!(" {kind} {timed}")
 }
 
 /// Every call of the trait in one life; what is left in the books at the end is in what it says.
@@ -220,6 +263,16 @@ fn mapping_is_all_or_none() {
 #[test]
 fn every_call_works_and_nothing_is_left_at_the_end() {
     assert_eq!(say("all calls", Some("ok")), "used 0 objects 0");
+}
+
+#[test]
+fn the_worker_loads_the_driver_with_the_first_gpu_block() {
+    assert_eq!(say("worker", Some("ok")), ".... made true");
+    let text = say("worker", Some("init=34"));
+    assert!(
+        text.starts_with(".... the libcuda that was found is CUDA's stub"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -390,6 +390,28 @@ fn another_configuration_is_a_fresh_allocator_in_the_same_context() {
 }
 
 #[test]
+fn a_snapshot_holds_the_blocks_and_what_happened() {
+    let mut desk = Desk::new();
+    desk.gpu();
+    let made = desk.run(small());
+    let actions: Vec<&str> = made.events.iter().map(|e| e.action.name()).collect();
+    assert_eq!(actions, ["segment_alloc", "alloc"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("demo.pickle");
+    assert_eq!(
+        desk.run(Command::Snapshot(path.clone())).result,
+        Ok(Done::Written(path.clone()))
+    );
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(&bytes[..2], b"\x80\x04");
+    let snapshot = alloctop::snapshot::read(&bytes).unwrap();
+    assert_eq!(snapshot.devices[&0].report, *desk.worker.latest().report);
+    assert_eq!(snapshot.devices[&0].events.len(), 4);
+    let nowhere = desk.run(Command::Snapshot(folder.path().join("no/such/folder")));
+    assert!(matches!(&nowhere.result, Err(Refusal::Invalid(text)) if text.contains("cannot be written")));
+}
+
+#[test]
 fn each_outcome_is_notified_after_its_state_is_published() {
     let clock: Arc<dyn Clock> = Arc::new(RealClock::start());
     let count = Arc::new(AtomicUsize::new(0));

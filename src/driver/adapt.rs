@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Driver, DriverError, EventId, MemInfo, StreamId};
+use super::{ContextMade, Driver, DriverError, EventId, MemInfo, StreamId};
 
 /// The calls of [`Driver`], without its questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +53,18 @@ pub struct Record {
 macro_rules! delegate {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
         $(fn $name(&mut self, $($arg: $type),*) -> $out { self.inner.$name($($arg),*) })*
+    };
+}
+
+/// Delegates what a demo needs beside the allocator's calls: writing pages, streams with work, the context's cost.
+macro_rules! delegate_demo {
+    () => {
+        delegate! {
+            fill(address: u64, size: u64, stream: StreamId) -> Result<(), DriverError>;
+            new_stream() -> Result<StreamId, DriverError>;
+            keep_busy(stream: StreamId, time: Duration) -> Result<(), DriverError>;
+            take_context() -> Option<ContextMade>;
+        }
     };
 }
 
@@ -114,6 +126,28 @@ impl<D: Driver> Recording<D> {
 }
 
 impl<D: Driver> Driver for Recording<D> {
+    fn fill(&mut self, address: u64, size: u64, stream: StreamId) -> Result<(), DriverError> {
+        let result = self.inner.fill(address, size, stream);
+        self.cost += self.inner.take_cost();
+        result
+    }
+
+    fn new_stream(&mut self) -> Result<StreamId, DriverError> {
+        let result = self.inner.new_stream();
+        self.cost += self.inner.take_cost();
+        result
+    }
+
+    fn keep_busy(&mut self, stream: StreamId, time: Duration) -> Result<(), DriverError> {
+        let result = self.inner.keep_busy(stream, time);
+        self.cost += self.inner.take_cost();
+        result
+    }
+
+    delegate! {
+        take_context() -> Option<ContextMade>;
+    }
+
     fn alloc(&mut self, size: u64) -> Result<u64, DriverError> {
         let result = self.inner.alloc(size);
         self.note(Call::Alloc, None, Some(size), result, Some)
@@ -218,6 +252,8 @@ impl<D: Driver> Limiting<D> {
 }
 
 impl<D: Driver> Driver for Limiting<D> {
+    delegate_demo! {}
+
     fn alloc(&mut self, size: u64) -> Result<u64, DriverError> {
         self.has_room(size)?;
         let address = self.inner.alloc(size)?;
@@ -303,6 +339,8 @@ macro_rules! planned {
 }
 
 impl<D: Driver> Driver for Failing<D> {
+    delegate_demo! {}
+
     planned! {
         alloc(size: u64) as Alloc -> u64;
         free(address: u64) as Free -> ();
@@ -343,6 +381,8 @@ impl<D: Driver> Keeping<D> {
 }
 
 impl<D: Driver> Driver for Keeping<D> {
+    delegate_demo! {}
+
     fn free(&mut self, _: u64) -> Result<(), DriverError> {
         self.kept += 1;
         Ok(())

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::state::BlockKey;
 use super::tensor::{Dtype, Shape};
+use crate::allocator::TraceEntry;
 use crate::allocator::stats::DeviceStats;
 use crate::clock::Moment;
 use crate::driver::StreamId;
@@ -162,6 +163,8 @@ pub struct Outcome {
     pub after: DeviceStats,
     /// The driver's calls, in order.
     pub calls: Vec<DriverCall>,
+    /// The allocator's own events of this command, in order.
+    pub events: Vec<TraceEntry>,
     /// How long the action took: the allocator's own time and its driver calls, without the writing of the pages and
     /// without the context's making.
     pub took: Duration,

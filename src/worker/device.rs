@@ -1,5 +1,8 @@
 //! The commands that concern the device: each is what a line of PyTorch would do.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use super::command::{Done, Refusal};
@@ -10,6 +13,7 @@ use super::tensor::{Dtype, Shape};
 use crate::allocator::Allocator;
 use crate::allocator::size::{ONE_EXABYTE, SMALL_LIMIT, SMALL_SEGMENT, block_size, segment_size};
 use crate::driver::{Driver, StreamId};
+use crate::snapshot;
 use crate::units::{Bytes, MIB};
 
 /// How long [`super::Command::BusyStream`] keeps a stream busy: long enough to look at the pending block.
@@ -149,11 +153,31 @@ impl Owner {
         self.timed(Allocator::empty_cache)?;
         self.blocks.retain(|h| h.block.place == Place::Cpu);
         self.allocator = Allocator::new(self.meter.clone(), setup.settings.clone());
+        self.log.clear();
         self.setup = setup;
         Ok(Done::Reconfigured {
             conf: self.setup.conf.clone(),
             torch: self.setup.torch(),
             notes: self.setup.notes.clone(),
         })
+    }
+
+    /// Writes what the allocator holds and its newest events, as torch.cuda.memory._dump_snapshot does.
+    pub(super) fn snapshot(&mut self, path: &Path) -> Result<Done, Refusal> {
+        let (rules, config) = (self.allocator.rules(), self.allocator.config());
+        let events = self.log.make_contiguous();
+        let written = File::create(path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            snapshot::write(&self.allocator.report(), events, rules, config, &mut out)?;
+            out.flush()
+        });
+        written.map_err(|e| {
+            let path = path.display();
+            Refusal::Invalid(format!(
+                "the snapshot {path} cannot be written: {e}; choose another folder"
+            ))
+        })?;
+        self.allocator.log_snapshot();
+        Ok(Done::Written(path.to_owned()))
     }
 }

@@ -193,6 +193,7 @@ fn failed(command: Command, at: Moment, last: &DeviceStats, text: &str) -> Outco
         before: last.clone(),
         after: last.clone(),
         calls: Vec::new(),
+        events: Vec::new(),
         took: Duration::ZERO,
         first_use: None,
     }

@@ -1,5 +1,6 @@
 //! Who owns the allocator: one command after the other, without a thread of its own (the thread is in [`super`]).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::meter::Meter;
 use super::setup::Setup;
 use super::state::{BlockKey, LiveBlock, Place, State};
 use super::tensor::{Dtype, Shape};
-use crate::allocator::{AllocError, Allocator};
+use crate::allocator::{AllocError, Allocator, TraceEntry};
 use crate::budget::{Budget, OverBudget};
 use crate::clock::{Clock, Moment, timed};
 use crate::driver::{Driver, DriverError, StreamId};
@@ -17,6 +18,9 @@ use crate::units::Bytes;
 
 /// How many streams this program counts: the default one and some of its own.
 pub(super) const MAX_STREAMS: u64 = 8;
+
+/// How many events a snapshot holds at most: PyTorch's own default of a recorded history is unlimited, ours must not grow.
+const LOG_CAPACITY: usize = 1 << 16;
 
 /// A block and, on the host, its memory.
 pub(super) struct Held {
@@ -38,6 +42,8 @@ pub(super) struct Owner {
     /// The driver's handle of each stream that was used.
     pub streams: Vec<StreamId>,
     context_made: bool,
+    /// The allocator's newest events, for snapshots.
+    pub log: VecDeque<TraceEntry>,
     /// Time of the present command's action so far.
     took: Duration,
     page: u64,
@@ -80,6 +86,7 @@ impl Owner {
             stream: StreamId(0),
             streams: vec![StreamId(0)],
             context_made: false,
+            log: VecDeque::new(),
             took: Duration::ZERO,
             page: procfs::page_size(),
         }
@@ -104,6 +111,9 @@ impl Owner {
         self.took = Duration::ZERO;
         let result = self.act(&command);
         self.forget_finished();
+        let events = self.allocator.take_events();
+        self.log.extend(&events);
+        self.log.drain(..self.log.len().saturating_sub(LOG_CAPACITY));
         let context = self.meter.take_context();
         self.context_made |= context.is_some();
         Outcome {
@@ -113,6 +123,7 @@ impl Owner {
             before,
             after: self.allocator.stats().clone(),
             calls: self.meter.take_calls(),
+            events,
             took: self.took,
             first_use: context.map(|c| ContextCost {
                 process: c.bytes.map(Bytes),
@@ -144,7 +155,7 @@ impl Owner {
             Command::BusyStream => self.busy_stream(),
             Command::OutOfMemory => self.out_of_memory(),
             Command::Reconfigure { conf, torch } => self.reconfigure(conf, torch.as_deref()),
-            Command::Snapshot(path) => Err(Refusal::Invalid(path.display().to_string())),
+            Command::Snapshot(path) => self.snapshot(path),
         }
     }
 

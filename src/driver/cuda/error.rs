@@ -45,9 +45,13 @@ const NAMES: &[(u32, &str)] = &[
     (999, "CUDA_ERROR_UNKNOWN"),
 ];
 
-/// The number of what a driver function returned.
+/// The number of what a driver function returned. A newer driver may return numbers that the bindings' enum lacks; the
+/// compiler may take those for impossible, so the number is taken out of its sight before anything is decided by it.
 pub(super) fn code(result: CUresult) -> u32 {
-    result as u32
+    const { assert!(size_of::<CUresult>() == size_of::<u32>()) };
+    // SAFETY: both are 32 bits wide, and every bit pattern is a u32.
+    let number: u32 = unsafe { std::mem::transmute(result) };
+    std::hint::black_box(number)
 }
 
 /// An error of `call` with this number.
