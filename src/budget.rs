@@ -14,6 +14,11 @@ const SHARE_OF_FREE: u64 = 4;
 /// A host allocation leaves at least this share of the ceiling free (issue 2.9).
 const SHARE_LEFT: u64 = 10;
 
+/// The limit without `--budget` where `free` bytes would be free without us.
+pub fn default_limit(free: u64) -> u64 {
+    DEFAULT_LIMIT.min(free / SHARE_OF_FREE)
+}
+
 /// Reads what bounds this process on the host, each time it is asked.
 pub type CeilingSource = Box<dyn FnMut() -> Reading<HostCeiling> + Send>;
 
@@ -85,7 +90,7 @@ impl Budget {
 
     /// The limit where `free` bytes would be free without us.
     fn limit(&self, free: u64) -> Bytes {
-        self.asked.unwrap_or(Bytes(DEFAULT_LIMIT.min(free / SHARE_OF_FREE)))
+        self.asked.unwrap_or(Bytes(default_limit(free)))
     }
 }
 

@@ -80,6 +80,7 @@ fn survey(index: u32, list: &[(u32, u64, ProcessKind)]) -> DeviceSurvey {
                 })
                 .collect(),
         ),
+        activity: Reading::missing(WhyKind::Absent, "not asked here"),
     }
 }
 

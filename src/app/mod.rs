@@ -41,8 +41,6 @@ pub enum Event {
     Table(Arc<ProcessTable>),
     /// Their allocators.
     Allocators(Arc<AllocatorsRead>),
-    /// Something to be said in the footer: a file was written, a signal was sent or refused.
-    Said(String),
     /// Time passed: hints fade.
     Tick,
 }

@@ -168,9 +168,14 @@ impl App {
         let positive = |v: i64| u64::try_from(v).ok();
         // The allocator's own peak holds what happened between two samples (AC-33); R resets it on our own allocator only.
         let own_peak = stats.value().and_then(|s| positive(s.peak)).map(|p| (p, "peak"));
+        let memory = sample.device.memory.value();
         let limit = match (self.watched, self.setup.budget) {
             (None, Some(budget)) => Some((budget.0, "budget")),
-            _ => sample.device.memory.value().map(|m| (m.total.0, "of")),
+            (None, None) => memory.zip(stats.value()).and_then(|(m, s)| {
+                let held = u64::try_from(s.current).ok()?;
+                Some((crate::budget::default_limit(m.free.0.saturating_add(held)), "budget"))
+            }),
+            (Some(_), _) => memory.map(|m| (m.total.0, "of")),
         };
         let note = sample
             .counters_stale

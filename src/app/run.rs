@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
@@ -21,9 +22,12 @@ use crate::clock::{Clock, RealClock};
 use crate::driver::sim::SimSpec;
 use crate::sample::history::History;
 use crate::attach::ProcRoot;
-use crate::sample::sampler::{Plan, Sampler, SamplerHandle, Target};
+use crate::sample::Sample;
+use crate::sample::sampler::{Plan, Sampler, SamplerControl, Target};
 
 use crate::source::host::HostSource;
+use crate::source::processes::ProcessTable;
+use crate::source::readers::{AllocatorsRead, Readers};
 use crate::ui;
 use crate::ui::view::View;
 use crate::worker::{Command, Worker};
@@ -31,6 +35,9 @@ use crate::{panics, worker};
 
 /// The shortest time between two frames.
 const FRAME: Duration = Duration::from_millis(33);
+
+/// The newest process table, as the sampler publishes it.
+type Tables = watch::Receiver<Option<Arc<ProcessTable>>>;
 
 /// How the loop ended.
 enum End {
@@ -105,9 +112,16 @@ struct Dashboard {
     setup: Option<worker::Setup>,
     booting: Option<JoinHandle<Result<Found, String>>>,
     worker: Option<Worker>,
-    sampler: Option<SamplerHandle>,
+    samples: Option<mpsc::Receiver<Sample>>,
+    tables: Option<Tables>,
+    control: Option<SamplerControl>,
     devices: Vec<u32>,
     device: usize,
+    /// Reads the allocators of the table's processes; away on a thread while `reading` stands.
+    readers: Option<Readers>,
+    reading: Option<JoinHandle<(Readers, AllocatorsRead)>>,
+    /// Processes whose allocators are not read.
+    stopped: Vec<u32>,
     /// Commands typed before the driver was found.
     waiting: Vec<Command>,
     /// The reader of the terminal's input; none while we are suspended.
@@ -140,14 +154,19 @@ impl Dashboard {
         let booting = tokio::task::spawn_blocking(move || boot::find(&asked, spec, visible.as_deref()));
         Dashboard {
             app,
-            clock,
+            clock: clock.clone(),
             options: options.clone(),
             setup: Some(setup),
             booting: Some(booting),
             worker: None,
-            sampler: None,
+            samples: None,
+            tables: None,
+            control: None,
             devices: Vec::new(),
             device: 0,
+            readers: Some(Readers::new(ProcRoot::default(), clock.clone(), std::process::id())),
+            reading: None,
+            stopped: Vec::new(),
             waiting: Vec::new(),
             keys: None,
             drawn: None,
@@ -192,7 +211,17 @@ impl Dashboard {
                     let state = self.worker.as_ref().map(Worker::latest).unwrap_or_default();
                     Event::Outcome(Box::new(outcome), state)
                 }
-                sample = next_sample(self.sampler.as_mut()) => Event::Sample(Box::new(sample)),
+                sample = next_sample(self.samples.as_mut()) => Event::Sample(Box::new(sample)),
+                table = next_table(self.tables.as_mut()) => {
+                    self.read_allocators(&table);
+                    Event::Table(table)
+                }
+                read = next_read(self.reading.as_mut()) => {
+                    self.reading = None;
+                    let Some((readers, read)) = read else { continue };
+                    self.readers = Some(readers);
+                    Event::Allocators(Arc::new(read))
+                }
                 found = booted(self.booting.as_mut()) => {
                     self.booting = None;
                     match found {
@@ -243,6 +272,13 @@ impl Dashboard {
                 }
                 Effect::Send(command) => self.send(command),
                 Effect::Watch(pid) => self.watch(pid),
+                Effect::Table(on) => {
+                    if let Some(control) = &self.control {
+                        control.set_table(on);
+                    }
+                }
+                Effect::Stopped(pids) => self.stopped = pids,
+                Effect::Signal(key, number) => self.app.tell(crate::source::signal::send(&ProcRoot::default(), key, number)),
                 Effect::NextDevice => self.next_device(),
                 Effect::WriteScreen(path) => {
                     let light = self.options.theme == Some(ui::theme::Scheme::Light);
@@ -252,6 +288,17 @@ impl Dashboard {
             }
         }
         Ok(None)
+    }
+
+    /// Reads the allocators of a table's processes on a thread of its own; while one round runs, the next is left out.
+    fn read_allocators(&mut self, table: &Arc<ProcessTable>) {
+        if let Some(mut readers) = self.readers.take() {
+            let (table, stopped) = (table.clone(), self.stopped.clone());
+            self.reading = Some(tokio::task::spawn_blocking(move || {
+                let read = readers.read(&table, &stopped);
+                (readers, read)
+            }));
+        }
     }
 
     fn send(&mut self, command: Command) {
@@ -299,7 +346,11 @@ impl Dashboard {
             proc_root: "/proc".into(),
         };
         match Sampler::spawn(plan, self.clock.clone()) {
-            Ok(handle) => self.sampler = Some(handle),
+            Ok(handle) => {
+                self.samples = Some(handle.samples);
+                self.tables = Some(handle.table);
+                self.control = Some(handle.control);
+            }
             Err(error) => self.app.say(format!("no thread for the sampler: {error}; nothing is read")),
         }
         for command in std::mem::take(&mut self.waiting) {
@@ -309,8 +360,8 @@ impl Dashboard {
     }
 
     fn watch(&mut self, pid: Option<u32>) {
-        if let Some(sampler) = &self.sampler {
-            sampler.control.set_target(pid.map_or(Target::Own, Target::Process));
+        if let Some(control) = &self.control {
+            control.set_target(pid.map_or(Target::Own, Target::Process));
         }
     }
 
@@ -320,8 +371,8 @@ impl Dashboard {
             return;
         }
         self.device = (self.device + 1) % self.devices.len();
-        if let Some(sampler) = &self.sampler {
-            sampler.control.set_device(self.devices[self.device]);
+        if let Some(control) = &self.control {
+            control.set_device(self.devices[self.device]);
         }
     }
 
@@ -368,12 +419,32 @@ async fn next_outcome(worker: Option<&mut Worker>) -> worker::Outcome {
     }
 }
 
-async fn next_sample(sampler: Option<&mut SamplerHandle>) -> crate::sample::Sample {
-    match sampler {
-        Some(sampler) => match sampler.samples.recv().await {
+async fn next_sample(samples: Option<&mut mpsc::Receiver<Sample>>) -> Sample {
+    match samples {
+        Some(samples) => match samples.recv().await {
             Some(sample) => sample,
             None => pending().await,
         },
+        None => pending().await,
+    }
+}
+
+async fn next_table(tables: Option<&mut Tables>) -> Arc<ProcessTable> {
+    let Some(tables) = tables else { return pending().await };
+    loop {
+        if tables.changed().await.is_err() {
+            return pending().await;
+        }
+        if let Some(table) = tables.borrow_and_update().clone() {
+            return table;
+        }
+    }
+}
+
+async fn next_read(reading: Option<&mut JoinHandle<(Readers, AllocatorsRead)>>) -> Option<(Readers, AllocatorsRead)> {
+    match reading {
+        // A thread that panicked has ended the program already.
+        Some(handle) => handle.await.ok(),
         None => pending().await,
     }
 }

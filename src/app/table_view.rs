@@ -9,6 +9,14 @@ use crate::ui::theme::Role;
 use crate::ui::view::{Column, Overlay, Piece, Table};
 use crate::units::{Bytes, SignedBytes};
 
+/// Its share of the busiest of its devices.
+fn sm_of(row: &ProcessRow) -> String {
+    let shares: Option<Vec<u32>> = row.devices.iter().map(|d| d.sm_percent.value().copied()).collect();
+    shares
+        .and_then(|s| s.into_iter().max())
+        .map_or("-".into(), |percent| percent.to_string())
+}
+
 fn figure(value: Option<u64>) -> String {
     value.map_or("-".into(), |b| Bytes(b).to_string())
 }
@@ -84,7 +92,7 @@ impl App {
             Piece::new(figure(figures.reserved), Role::Cache),
             text(figure(figures.cached)),
             text(context.map_or("-".into(), |c| c.to_string().trim_start_matches(['+', '±']).to_string())),
-            text(self.sm_of(row.pid)),
+            text(sm_of(row)),
             text(facts.map_or("-".into(), |f| f.state.letter().to_string())),
             dim(facts.and_then(|f| f.age.value()).map_or("-".into(), |a| span(*a))),
             text(format!("{}{}", "  ".repeat(depth.min(8)), self.command_of(row, own))),

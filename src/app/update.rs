@@ -46,10 +46,6 @@ impl App {
                 self.processes.allocators = read;
                 Vec::new()
             }
-            Event::Said(text) => {
-                self.tell(text);
-                Vec::new()
-            }
             Event::Tick => Vec::new(),
         }
     }

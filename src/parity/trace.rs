@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::scripted::{Event, Scripted};
 use super::tally::{Counters, Tally};

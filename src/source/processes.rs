@@ -33,6 +33,17 @@ pub struct DeviceSurvey {
     pub memory: Reading<DeviceMemory>,
     /// Its processes.
     pub processes: Reading<Vec<DeviceProcess>>,
+    /// Percent of its time that each process used.
+    pub activity: Reading<Vec<(u32, u32)>>,
+}
+
+impl DeviceSurvey {
+    /// What `pid` used of the device lately: a process that the device does not name used nothing.
+    fn sm_percent(&self, pid: u32) -> Reading<u32> {
+        self.activity
+            .as_ref()
+            .map(|list| list.iter().rev().find(|(p, _)| *p == pid).map_or(0, |(_, percent)| *percent))
+    }
 }
 
 /// A process's share of one device.
@@ -46,6 +57,8 @@ pub struct DeviceShare {
     pub vram: Reading<Bytes>,
     /// Its kinds of context there.
     pub kinds: Vec<ProcessKind>,
+    /// Percent of the device's time that it used lately.
+    pub sm_percent: Reading<u32>,
 }
 
 /// How the bytes of a family of processes were summed (AC-30).
@@ -297,6 +310,7 @@ fn shares(surveys: &[DeviceSurvey]) -> BTreeMap<u32, Vec<DeviceShare>> {
                     uuid: survey.device.uuid.clone(),
                     vram: process.vram.clone(),
                     kinds: vec![process.kind],
+                    sm_percent: survey.sm_percent(process.pid),
                 }),
             }
         }

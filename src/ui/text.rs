@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::units::Bytes;
-use crate::worker::{Command, Done, Outcome, Place, Refusal};
+use crate::worker::{Command, Done, DriverCall, Outcome, Place, Refusal};
 
 /// The one line below the smallest screen.
 pub fn too_small(width: u16, height: u16) -> String {
@@ -82,7 +82,9 @@ pub fn letter(command: &Command) -> char {
 
 /// The measured cost: the driver's calls, or what it took without any.
 pub fn cost(outcome: &Outcome) -> String {
-    match outcome.calls.as_slice() {
+    // Asking how much is free is part of every decision, not its cost.
+    let calls: Vec<&DriverCall> = outcome.calls.iter().filter(|c| c.name != "cuMemGetInfo").collect();
+    match calls.as_slice() {
         [] => match &outcome.result {
             Ok(Done::Made { cached: true, .. }) => format!("cache hit {}", duration(outcome.took)),
             _ => duration(outcome.took),

@@ -118,7 +118,8 @@ impl DeviceReader {
 
     /// Memory and processes of every device; those of the shown one are taken from `shown`.
     fn survey(&mut self, shown: &DeviceSample) -> Vec<DeviceSurvey> {
-        let devices = self.fleet.value().map_or(&[][..], |fleet| &fleet.devices);
+        let fleet = self.fleet.value().cloned();
+        let devices = fleet.as_ref().map_or(&[][..], |fleet| &fleet.devices);
         let mut surveys = Vec::new();
         for device in devices {
             let (memory, processes) = if shown.identity.value().is_some_and(|i| i.uuid == device.uuid) {
@@ -131,6 +132,7 @@ impl DeviceReader {
                 device: device.clone(),
                 memory,
                 processes,
+                activity: self.monitor.process_activity(device.index),
             });
         }
         surveys
