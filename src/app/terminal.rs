@@ -3,6 +3,8 @@
 
 use std::io::{self, BufWriter, Stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::Duration;
 
 use crossterm::cursor::{Hide, Show};
 use crossterm::terminal::{
@@ -17,8 +19,21 @@ use ratatui::layout::Rect;
 /// True while the terminal is ours; the panic hook and the guard both give it back, once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
+/// Held while a frame is written, so that a panic in another thread does not give the terminal back in its middle.
+static WRITING: Mutex<()> = Mutex::new(());
+
 /// Gives the terminal back, if it is ours. May be called from any thread.
 pub fn restore() {
+    // A panic in the middle of a frame holds the lock itself, and a terminal that takes no bytes holds it for long:
+    // waiting has an end.
+    let mut lock = WRITING.try_lock();
+    for _ in 0..20 {
+        if !matches!(lock, Err(TryLockError::WouldBlock)) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        lock = WRITING.try_lock();
+    }
     if TAKEN.swap(false, Ordering::SeqCst) {
         // Errors have nowhere to go: the terminal may be gone (SIGHUP).
         let _ = execute!(io::stdout(), EndSynchronizedUpdate, LeaveAlternateScreen, Show);
@@ -78,6 +93,11 @@ impl Screen {
         if changes.is_empty() {
             return Ok(());
         }
+        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        if !TAKEN.load(Ordering::SeqCst) {
+            // A panic elsewhere gave the terminal back; the loop is about to notice.
+            return Ok(());
+        }
         queue!(self.backend, BeginSynchronizedUpdate)?;
         self.backend.draw(changes.into_iter())?;
         queue!(self.backend, EndSynchronizedUpdate)?;
@@ -104,7 +124,6 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _ = io::Write::flush(&mut self.backend);
         restore();
     }
 }

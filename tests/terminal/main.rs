@@ -12,7 +12,7 @@ const SMALL: [&str; 4] = ["--backend", "sim", "--shape", "1024x1024"];
 
 fn small(width: u16, height: u16) -> Session {
     let session = Session::start(width, height, &SMALL);
-    session.see("own:");
+    session.see("peak");
     session
 }
 
@@ -67,12 +67,13 @@ fn every_other_key_acts() {
     press("y", "log");
     press("y", "y scale: auto");
     press("m", "mark 1");
-    press("?", "this help");
-    press("\x1b", "own:");
+    press("?", "allocate a block on the GPU");
+    press("\x1b[6~\x1b[6~\x1b[6~\x1b[6~\x1b[6~\x1b[6~", "this help");
+    press("\x1b", "peak");
     press("i", "what each figure is");
-    press("\x1b", "own:");
+    press("\x1b", "peak");
     press("b", "block strip");
-    press("b", "own:");
+    press("b", "peak");
     press("v", "there is one GPU");
     press("w", "write to a file");
     press("\x1b[B\r", "written: ");
@@ -80,7 +81,7 @@ fn every_other_key_acts() {
     press("p", "configuration of a fresh allocator");
     press("\x15max_split_size_mb:64\r", "A fresh allocator with max_split_size_mb:64");
     press("x", "processes");
-    press("x", "own:");
+    press("x", "peak");
     press("3", "3 allocated");
     s.wait("panel 3 alone", |t| !t.contains("4 reserved"));
     s.type_keys("0");
@@ -91,7 +92,7 @@ fn every_other_key_acts() {
     s.type_keys("e");
     s.see("4 reserved");
     s.type_keys("\x0c");
-    s.see("own:");
+    s.see("peak");
     s.type_keys("\x03");
     assert_eq!(s.end().exit_code(), 0);
     s.assert_restored();
@@ -172,7 +173,7 @@ fn nothing_is_sent_while_nothing_changes() {
     let mut args = SMALL.to_vec();
     args.extend(["--interval", "10s"]);
     let s = Session::start(100, 30, &args);
-    s.see("own:");
+    s.see("peak");
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let before = s.bytes();
     std::thread::sleep(std::time::Duration::from_secs(3));
@@ -191,14 +192,14 @@ fn locales_choose_the_glyphs() {
         (&[("LANG", "C"), ("LC_CTYPE", "C.UTF-8")], false),
     ] {
         let s = Session::with_env(100, 30, &SMALL, env);
-        let text = s.see("own:");
+        let text = s.see("peak");
         assert_eq!(ascii(&text), wants_ascii, "{env:?}:\n{text}");
     }
     for (flag, lang, wants_ascii) in [("--ascii", "C.UTF-8", true), ("--utf8", "C", false), ("-U", "C.UTF-8", true)] {
         let mut args = SMALL.to_vec();
         args.push(flag);
         let s = Session::with_env(100, 30, &args, &[("LANG", lang)]);
-        assert_eq!(ascii(&s.see("own:")), wants_ascii, "{flag}");
+        assert_eq!(ascii(&s.see("peak")), wants_ascii, "{flag}");
     }
 }
 
@@ -213,7 +214,7 @@ fn every_terminal_shows_the_dashboard() {
         ("xterm-256color", ("NO_COLOR", "1")),
     ] {
         let mut s = Session::with_env(100, 30, &SMALL, &[("TERM", term), env]);
-        s.see("own:");
+        s.see("peak");
         s.type_keys("g");
         s.see("1 live");
         s.type_keys("q");

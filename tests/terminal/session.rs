@@ -1,6 +1,7 @@
 //! The real program in a real pseudo-terminal, with a screen model that reads what it writes.
 
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -27,9 +28,13 @@ pub struct Session {
 
 fn modes(master: &dyn MasterPty) -> Termios {
     let fd = master.as_raw_fd().expect("a pty has a file descriptor");
-    // SAFETY-free: the descriptor is borrowed for one call while the master lives.
+    // SAFETY: the descriptor is borrowed for one call while the master, which owns it, lives.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
     tcgetattr(borrowed).expect("the modes of a pty can be read")
+}
+
+fn cells(n: u16) -> NonZero<u16> {
+    NonZero::new(n).unwrap_or(NonZero::<u16>::MIN)
 }
 
 fn size(width: u16, height: u16) -> PtySize {
@@ -74,7 +79,7 @@ impl Session {
         command.cwd(state.path());
         let before = modes(pair.master.as_ref());
         let child = pair.slave.spawn_command(command).unwrap();
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(height, width, 0)));
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(cells(height), cells(width), 0)));
         let bytes = Arc::new(AtomicUsize::new(0));
         let mut reader = pair.master.try_clone_reader().unwrap();
         let (model, count) = (screen.clone(), bytes.clone());
@@ -121,9 +126,11 @@ impl Session {
         }
     }
 
-    /// Waits until the screen holds `needle`.
+    /// Waits until the screen holds `needle`, also over the end of a line.
     pub fn see(&self, needle: &str) -> String {
-        self.wait(needle, |text| text.contains(needle))
+        self.wait(needle, |text| {
+            text.contains(needle) || text.split_whitespace().collect::<Vec<_>>().join(" ").contains(needle)
+        })
     }
 
     /// Types.
@@ -135,7 +142,7 @@ impl Session {
     /// Changes the terminal's size.
     pub fn resize(&self, width: u16, height: u16) {
         self.master.resize(size(width, height)).unwrap();
-        self.screen.lock().unwrap().screen_mut().set_size(height.max(1), width.max(1));
+        self.screen.lock().unwrap().screen_mut().set_size(cells(height), cells(width));
     }
 
     /// Sends a signal.
