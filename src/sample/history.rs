@@ -13,9 +13,12 @@ use crate::reading::Reading;
 use crate::sample::Sample;
 use crate::units::Bytes;
 
+mod grid;
 mod marks;
 mod tier;
 
+pub use grid::Column;
+use grid::{Grid, Stored};
 pub use marks::{MARK_LIMIT, Mark, Marks};
 use tier::Tier;
 
@@ -60,17 +63,6 @@ const RAW_SPAN: Duration = Duration::from_mins(10);
 const RAW_ROWS: usize = 60_000;
 /// Rows by which the raw store grows, so that it never holds much more memory than it needs.
 const RAW_STEP: usize = 1024;
-
-/// One column of a graph: what the curve did within its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Smallest value.
-    pub min: Bytes,
-    /// Largest value.
-    pub max: Bytes,
-    /// Last value.
-    pub last: Bytes,
-}
 
 /// Where a peak comes from (AC-33): the screen marks the two apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,93 +337,6 @@ impl History {
             if value != HOLE {
                 out.add(row.at.max(from), end, Stored::of(value));
             }
-        }
-    }
-}
-
-/// Smallest, largest and last value within some time, compactly.
-#[derive(Clone, Copy, Debug)]
-struct Stored {
-    min: u64,
-    max: u64,
-    last: u64,
-}
-
-impl Stored {
-    const EMPTY: Stored = Stored {
-        min: HOLE,
-        max: 0,
-        last: HOLE,
-    };
-
-    fn of(value: u64) -> Self {
-        Stored {
-            min: value,
-            max: value,
-            last: value,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.last == HOLE
-    }
-
-    /// Takes a later value.
-    fn take(&mut self, later: Stored) {
-        self.min = self.min.min(later.min);
-        self.max = self.max.max(later.max);
-        self.last = later.last;
-    }
-}
-
-/// The columns being drawn.
-struct Grid {
-    from: Duration,
-    to: Duration,
-    /// Width of a column in nanoseconds.
-    width: f64,
-    columns: Vec<Option<Column>>,
-}
-
-impl Grid {
-    fn new(from: Duration, to: Duration, columns: usize) -> Self {
-        let to = to.max(from + Duration::from_nanos(1));
-        Grid {
-            from,
-            to,
-            width: to.saturating_sub(from).as_nanos() as f64 / columns.max(1) as f64,
-            columns: vec![None; columns],
-        }
-    }
-
-    /// The column that holds a moment.
-    fn column_of(&self, at: Duration) -> usize {
-        (at.saturating_sub(self.from).as_nanos() as f64 / self.width) as usize
-    }
-
-    /// Adds what the curve did from `start` to `end` (not included) to each column that this time touches.
-    fn add(&mut self, start: Duration, end: Duration, what: Stored) {
-        let end = end.max(start + Duration::from_nanos(1)).min(self.to);
-        if end <= self.from || start >= self.to || self.columns.is_empty() {
-            return;
-        }
-        let last = self
-            .column_of(end.saturating_sub(Duration::from_nanos(1)))
-            .min(self.columns.len() - 1);
-        for column in
-            &mut self.columns[(start.saturating_sub(self.from).as_nanos() as f64 / self.width) as usize..=last]
-        {
-            let mut stored = column.map_or(Stored::EMPTY, |c| Stored {
-                min: c.min.0,
-                max: c.max.0,
-                last: c.last.0,
-            });
-            stored.take(what);
-            *column = Some(Column {
-                min: Bytes(stored.min),
-                max: Bytes(stored.max),
-                last: Bytes(stored.last),
-            });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::allocator::stats::DeviceStats;
 use crate::clock::Moment;
-use crate::reading::Reading;
+use crate::reading::{Reading, Why};
 use crate::source::{DeviceActivity, DeviceIdentity, DeviceMemory, DeviceProcess, HostCeiling, HostMemory};
 use crate::units::Bytes;
 
@@ -74,6 +74,19 @@ pub struct DeviceSample {
     pub moving: bool,
     /// Slow figures.
     pub activity: Reading<DeviceActivity>,
+    /// All devices of the monitor.
+    pub fleet: Reading<Arc<Fleet>>,
+}
+
+/// The devices that the monitor lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fleet {
+    /// Those that can be asked.
+    pub devices: Vec<DeviceIdentity>,
+    /// Those that refuse, with the reason.
+    pub refused: Vec<(u32, Why)>,
+    /// The driver's version.
+    pub driver: Reading<String>,
 }
 
 impl DeviceSample {
@@ -87,6 +100,7 @@ impl DeviceSample {
             processes: Reading::not_yet(),
             moving: false,
             activity: Reading::not_yet(),
+            fleet: Reading::not_yet(),
         }
     }
 

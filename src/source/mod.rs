@@ -8,6 +8,7 @@ use crate::units::Bytes;
 pub mod host;
 pub mod nvml;
 pub mod printable;
+pub mod processes;
 
 /// The memory of one process as Linux counts it (/proc/PID/statm and status).
 #[derive(Clone, Debug, PartialEq, Eq)]

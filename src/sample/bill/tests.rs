@@ -31,6 +31,7 @@ fn device(memory: DeviceMemory, processes: Vec<(u32, Reading<Bytes>)>) -> Device
         ),
         moving: false,
         activity: Reading::not_yet(),
+        fleet: Reading::not_yet(),
     }
 }
 

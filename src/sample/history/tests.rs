@@ -52,6 +52,7 @@ fn sample(ms: u64, value: u64) -> Sample {
             }]),
             moving: false,
             activity: unknown(),
+            fleet: unknown(),
         }),
         counters: Reading::Is(Arc::new(stats)),
         counters_stale: false,

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Grid, METRICS, Stored, Values};
+use super::grid::{Grid, Stored};
+use super::{METRICS, Values};
 
 /// Buckets by which the ring grows.
 const STEP: usize = 256;
