@@ -26,6 +26,7 @@ fn bill(device: &SimDevice, worker: &Worker) -> Bill {
         processes: monitor.processes(0),
         moving: false,
         activity: monitor.activity(0),
+        fleet: Reading::not_yet(),
     };
     let state = worker.latest();
     Bill::of_process(&sample, std::process::id(), &Reading::Is(&state.stats))
