@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use alloctop::budget::Budget;
 use alloctop::clock::{Clock, RealClock};
+use alloctop::driver::StreamId;
 use alloctop::driver::sim::{SimDevice, SimSpec};
-use alloctop::driver::{Driver, DriverError, EventId, MemInfo, StreamId};
 use alloctop::reading::{Reading, WhyKind};
 use alloctop::source::HostCeiling;
 use alloctop::units::{Bytes, GIB, MIB};
@@ -426,92 +426,4 @@ fn each_outcome_is_notified_after_its_state_is_published() {
     assert_eq!(read().blocks.len(), 0);
     drop(worker);
     assert_eq!(count.load(Ordering::SeqCst), 2);
-}
-
-/// A driver that breaks in its own way.
-struct Broken(fn() -> DriverError);
-
-impl Driver for Broken {
-    fn alloc(&mut self, _: u64) -> Result<u64, DriverError> {
-        Err((self.0)())
-    }
-    fn free(&mut self, _: u64) -> Result<(), DriverError> {
-        Err((self.0)())
-    }
-    fn mem_info(&mut self) -> Result<MemInfo, DriverError> {
-        Ok(MemInfo {
-            free: 64 * GIB,
-            total: 64 * GIB,
-        })
-    }
-    fn device_total(&mut self) -> Result<u64, DriverError> {
-        Ok(64 * GIB)
-    }
-    fn reserve(&mut self, _: u64) -> Result<u64, DriverError> {
-        Err((self.0)())
-    }
-    fn unreserve(&mut self, _: u64, _: u64) -> Result<(), DriverError> {
-        Ok(())
-    }
-    fn map(&mut self, _: u64, _: u64, _: u64) -> Result<(), DriverError> {
-        Err((self.0)())
-    }
-    fn unmap(&mut self, _: u64, _: u64, _: u64) -> Result<(), DriverError> {
-        Err((self.0)())
-    }
-    fn record_event(&mut self, _: StreamId) -> Result<EventId, DriverError> {
-        Err((self.0)())
-    }
-    fn event_done(&mut self, _: EventId) -> Result<bool, DriverError> {
-        Err((self.0)())
-    }
-    fn wait_event(&mut self, _: EventId) -> Result<(), DriverError> {
-        Ok(())
-    }
-    fn synchronize(&mut self, _: StreamId) -> Result<(), DriverError> {
-        Ok(())
-    }
-    fn take_cost(&mut self) -> Duration {
-        Duration::ZERO
-    }
-}
-
-fn on_broken(error: fn() -> DriverError) -> Worker {
-    let clock: Arc<dyn Clock> = Arc::new(RealClock::start());
-    let backend = BackendChoice::Other(Box::new(move || Box::new(Broken(error))));
-    Worker::start(backend, Setup::default(), budget(None), clock, Box::new(|| {}))
-}
-
-#[test]
-fn a_failing_driver_is_a_sentence_and_the_thread_lives() {
-    let mut worker = on_broken(|| DriverError::Unavailable("no CUDA driver; pass --backend sim".into()));
-    let outcome = run(&mut worker, small());
-    assert_eq!(
-        outcome.result,
-        Err(Refusal::Driver("no CUDA driver; pass --backend sim".into()))
-    );
-    assert!(outcome.calls.iter().any(|c| c.failed));
-    assert_eq!(outcome.before.allocated_bytes, outcome.after.allocated_bytes);
-    assert!(matches!(
-        run(&mut worker, Command::BusyStream).result,
-        Err(Refusal::Driver(_))
-    ));
-    assert!(run(&mut worker, Command::Flush).result.is_ok());
-    assert_eq!(worker.latest().ended, None);
-}
-
-#[test]
-fn a_panic_in_the_thread_is_a_sentence_and_the_end_of_it() {
-    let mut worker = on_broken(|| panic!("a defect, made for this test"));
-    let outcome = run(&mut worker, small());
-    assert!(matches!(&outcome.result, Err(Refusal::Driver(text)) if text.contains("has stopped")));
-    assert!(worker.outcomes.blocking_recv().is_none(), "closed");
-    assert!(
-        worker
-            .latest()
-            .ended
-            .as_deref()
-            .is_some_and(|why| why.contains("restart"))
-    );
-    assert!(!worker.send(Command::Flush));
 }

@@ -4,26 +4,20 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::step::{Device, Step, StepReading};
+use super::probe::Probe;
+use super::step::{Device, Step};
 use super::{Backend, ExperimentOptions, SOMETHING_UNKNOWN};
 use crate::budget::Budget;
 use crate::clock::{Clock, RealClock};
 use crate::driver::cuda::CudaDevice;
 use crate::driver::sim::{SimDevice, SimSpec};
-use crate::reading::{Reading, Why, WhyKind};
+use crate::reading::Reading;
 use crate::source::host::HostSource;
 use crate::source::{DeviceIdentity, DeviceMonitor};
-use crate::units::KIB;
 use crate::worker::{BackendChoice, Command, Dtype, Outcome, Setup, Shape, Worker};
 
 /// Opens the monitor of real devices, when the backend needs it.
 pub type MonitorSource = Box<dyn FnOnce() -> Reading<Box<dyn DeviceMonitor>>>;
-
-/// Readings are taken until two in a row are equal, at most so often.
-const READS: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(20);
-/// RSS counts as equal within this: the kernel counts it in batches.
-const RSS_STILL: u64 = 256 * KIB;
 
 /// What the steps run on, and who reads the device.
 pub struct Bench {
@@ -98,21 +92,14 @@ pub fn steps_on(bench: Bench, options: &ExperimentOptions, out: &mut dyn Write) 
         torch: setup.torch(),
     };
     writeln!(out, "{}", serde_json::to_string(&device)?)?;
-    let host = HostSource::new("/proc");
     let me = std::process::id();
     let budget = Budget::new(options.budget, Box::new(move || HostSource::new("/proc").ceiling(me)));
     let clock: Arc<dyn Clock> = Arc::new(RealClock::start());
     let mut worker = Worker::start(bench.backend, setup, budget, clock, Box::new(|| {}));
-    let mut probe = Probe {
-        host,
-        monitor: bench.monitor,
-        device: bench.device,
-        used: false,
-    };
+    let mut probe = Probe::new(bench.monitor, bench.device.index);
     for step in Step::ALL {
         let (cost_us, failed) = act(&mut worker, step, options);
-        probe.used |= worker.latest().context_made;
-        let reading = probe.read(&worker, step, cost_us, failed);
+        let reading = probe.read(&worker.latest(), step, cost_us, failed);
         writeln!(out, "{}", serde_json::to_string(&reading)?)?;
         out.flush()?;
     }
@@ -161,116 +148,4 @@ fn act(worker: &mut Worker, step: Step, options: &ExperimentOptions) -> (Option<
 fn run(worker: &mut Worker, command: Command) -> Option<Outcome> {
     worker.send(command);
     worker.outcomes.blocking_recv()
-}
-
-/// Reads this process and the device.
-struct Probe {
-    host: HostSource,
-    monitor: Box<dyn DeviceMonitor>,
-    device: DeviceIdentity,
-    /// A context exists: from now on the process must be in the device's list.
-    used: bool,
-}
-
-/// The figures from outside the allocator.
-struct Outside {
-    rss: Reading<u64>,
-    vram: Reading<u64>,
-    used: Reading<u64>,
-}
-
-impl Outside {
-    fn equals(&self, other: &Outside) -> bool {
-        let still = match (&self.rss, &other.rss) {
-            (Reading::Is(a), Reading::Is(b)) => a.abs_diff(*b) <= RSS_STILL,
-            (a, b) => a == b,
-        };
-        still && self.vram == other.vram && self.used == other.used
-    }
-}
-
-impl Probe {
-    fn outside(&mut self) -> Outside {
-        let me = std::process::id();
-        Outside {
-            rss: self.host.memory(me).map(|m| m.rss.0),
-            vram: self.vram(me),
-            used: self.monitor.memory(self.device.index).map(|m| m.used.0),
-        }
-    }
-
-    /// What the driver charges to this process. Without a context it is in no list and holds nothing; with one, a list
-    /// without it cannot be trusted (another PID namespace).
-    fn vram(&mut self, me: u32) -> Reading<u64> {
-        let used = self.used;
-        self.monitor.processes(self.device.index).and_then(|list| {
-            let mut mine = None;
-            for process in list.into_iter().filter(|p| p.pid == me) {
-                match process.vram {
-                    Reading::Is(bytes) => mine = mine.max(Some(bytes.0)),
-                    Reading::Missing(why) => return Reading::Missing(why),
-                }
-            }
-            match mine {
-                Some(bytes) => Reading::Is(bytes),
-                None if !used => Reading::Is(0),
-                None => Reading::missing(
-                    WhyKind::Refused,
-                    "this process has a context but is not in the device's list: its PID namespace differs from the \
-                     driver's (start the container with --pid=host)",
-                ),
-            }
-        })
-    }
-
-    /// Reads until two readings in a row are equal.
-    fn settled(&mut self) -> Outside {
-        let mut last = self.outside();
-        for _ in 0..READS {
-            std::thread::sleep(PAUSE);
-            let next = self.outside();
-            if next.equals(&last) {
-                return next;
-            }
-            last = next;
-        }
-        let moving = || {
-            Reading::Missing(Why::new(
-                WhyKind::Late,
-                "the readings did not settle within two seconds",
-            ))
-        };
-        Outside {
-            rss: moving(),
-            vram: moving(),
-            used: moving(),
-        }
-    }
-
-    fn read(&mut self, worker: &Worker, step: Step, cost_us: Option<f64>, failed: Option<String>) -> StepReading {
-        let outside = self.settled();
-        let state = worker.latest();
-        let counter = |n: i64| state.ended.is_none().then(|| u64::try_from(n).ok()).flatten();
-        let mut missing = Vec::new();
-        let mut known = |name: &str, reading: Reading<u64>| match reading {
-            Reading::Is(value) => Some(value),
-            Reading::Missing(why) => {
-                missing.push(format!("{name}: {why}"));
-                None
-            }
-        };
-        StepReading {
-            step,
-            rss: known("RSS", outside.rss),
-            process_vram: known("the process's VRAM", outside.vram),
-            device_used: known("the device", outside.used),
-            allocated: counter(state.stats.allocated_bytes.all.current),
-            reserved: counter(state.stats.reserved_bytes.all.current),
-            allocated_peak: counter(state.stats.allocated_bytes.all.peak),
-            reserved_peak: counter(state.stats.reserved_bytes.all.peak),
-            cost_us,
-            failed,
-            missing,
-        }
-    }
 }

@@ -16,6 +16,7 @@ use crate::worker::{Dtype, Shape};
 mod child;
 pub mod judge;
 pub mod print;
+mod probe;
 pub mod step;
 
 pub use child::{Bench, MonitorSource, child, steps_on};
