@@ -78,6 +78,7 @@ fn sample(i: u64) -> Sample {
                 temperature: missing(),
                 power_mw: missing(),
             }),
+            fleet: missing(),
         }),
         counters: Reading::Is(Arc::new(stats)),
         counters_stale: false,

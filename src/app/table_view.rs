@@ -91,7 +91,7 @@ impl App {
             Piece::new(figure(figures.allocated), Role::Live),
             Piece::new(figure(figures.reserved), Role::Cache),
             text(figure(figures.cached)),
-            text(context.map_or("-".into(), |c| c.to_string().trim_start_matches(['+', '±']).to_string())),
+            text(context.map_or("-".into(), super::view::signed)),
             text(sm_of(row)),
             text(facts.map_or("-".into(), |f| f.state.letter().to_string())),
             dim(facts.and_then(|f| f.age.value()).map_or("-".into(), |a| span(*a))),

@@ -13,7 +13,7 @@ use crate::ui::layout::{Areas, Shown};
 use crate::ui::text::{self, GLOSSARY, span};
 use crate::ui::theme::Role;
 use crate::ui::view::{self, BillLine, Column, Line, Overlay, Piece, Table, TimeAxis, View};
-use crate::units::Bytes;
+use crate::units::{Bytes, SignedBytes};
 use crate::worker::{LiveBlock, Place};
 
 /// What `w` can write: a name and what it is for.
@@ -155,7 +155,7 @@ impl App {
             lines.push(BillLine {
                 role: Role::Unexplained,
                 label: "unexplained".into(),
-                text: rest.to_string().trim_start_matches(['+', '±']).to_string(),
+                text: signed(rest),
                 bytes: u64::try_from(rest.0).ok(),
             });
         } else if let Some(rest) = bill.rest() {
@@ -163,7 +163,7 @@ impl App {
             lines.push(BillLine {
                 role: Role::Unexplained,
                 label: format!("{} and unexplained", unknown.join(", ")),
-                text: rest.to_string().trim_start_matches(['+', '±']).to_string(),
+                text: signed(rest),
                 bytes: u64::try_from(rest.0).ok(),
             });
         }
@@ -325,6 +325,11 @@ impl App {
             }),
         }
     }
+}
+
+/// A signed amount as a figure of the bill: the plus is the joint before it.
+pub(super) fn signed(amount: SignedBytes) -> String {
+    u64::try_from(amount.0).map_or_else(|_| amount.to_string(), |b| Bytes(b).to_string())
 }
 
 fn role_of(kind: LineKind) -> Role {

@@ -82,8 +82,9 @@ pub fn letter(command: &Command) -> char {
 
 /// The measured cost: the driver's calls, or what it took without any.
 pub fn cost(outcome: &Outcome) -> String {
-    // Asking how much is free is part of every decision, not its cost.
-    let calls: Vec<&DriverCall> = outcome.calls.iter().filter(|c| c.name != "cuMemGetInfo").collect();
+    // Questions to the driver (how much is free? is the event done?) are part of every decision, not its cost.
+    const COSTS: [&str; 6] = ["cuMemAlloc", "cuMemFree", "cuMemMap", "cuMemUnmap", "cuMemAddressReserve", "cuMemAddressFree"];
+    let calls: Vec<&DriverCall> = outcome.calls.iter().filter(|c| COSTS.contains(&c.name)).collect();
     match calls.as_slice() {
         [] => match &outcome.result {
             Ok(Done::Made { cached: true, .. }) => format!("cache hit {}", duration(outcome.took)),
@@ -143,14 +144,14 @@ pub fn sentence(outcome: &Outcome) -> String {
                 format!("allocated +{bytes}; the cache was flushed and asked again, so reserved did not grow.")
             } else {
                 format!(
-                    "No free block fitted, so the driver was asked ({}): allocated +{bytes}, reserved and the driver's figure +{reserved}.",
+                    "No free block fitted: the driver was asked ({}). allocated +{bytes}, reserved and the driver's figure +{reserved}.",
                     cost(outcome)
                 )
             };
             if let Some(first) = &outcome.first_use {
                 let bytes = first.process.map(|b| format!("{b}, ")).unwrap_or_default();
                 text += &format!(
-                    " The first use also made the CUDA context ({bytes}{}): outside reserved, and it stays until we quit.",
+                    " First use: the CUDA context ({bytes}{}), outside reserved, there until we quit.",
                     duration(first.took)
                 );
             }

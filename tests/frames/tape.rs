@@ -95,6 +95,7 @@ impl Tape {
                 processes: monitor.processes(0),
                 moving: false,
                 activity: monitor.activity(0),
+                fleet: Reading::not_yet(),
             }),
             counters: Reading::Is(Arc::new(self.allocator.stats().clone())),
             counters_stale: false,
@@ -119,6 +120,7 @@ impl Tape {
             after: self.allocator.stats().clone(),
             took: calls.iter().map(|c| c.took).sum::<Duration>() + Duration::from_nanos(140),
             calls,
+            events: Vec::new(),
             first_use: made.then_some(ContextCost {
                 process: Some(Bytes(543_162_368)),
                 took: Duration::from_millis(128),
