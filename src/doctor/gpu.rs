@@ -24,11 +24,8 @@ pub(super) fn checks(scene: &Scene<'_>) -> Vec<Check> {
     }
     match Nvml::open(scene.nvml.as_deref()) {
         Reading::Is(mut nvml) => {
-            checks.push(Check::new(
-                "NVML",
-                Verdict::Pass,
-                format!("loaded {}", nvml.path().display()),
-            ));
+            let path = printable(nvml.path().as_os_str().as_encoded_bytes(), 200);
+            checks.push(Check::new("NVML", Verdict::Pass, format!("loaded {path}")));
             checks.extend(with_library(&mut nvml));
         }
         Reading::Missing(why) => checks.push(Check::missing("NVML", &why)),
