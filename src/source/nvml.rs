@@ -150,7 +150,9 @@ impl Nvml {
             Ok(pci) => Reading::Is(printable(pci.bus_id.as_bytes(), NAME_LIMIT)),
             Err(e) => Reading::Missing(self.why("nvmlDeviceGetPciInfo", Some(index), &e)),
         };
-        let unified = UNIFIED_NAMES.iter().any(|chip| name.contains(chip));
+        // A chip without memory of its own answers "not supported", also under a name that is not known yet.
+        let unified = UNIFIED_NAMES.iter().any(|chip| name.contains(chip))
+            || matches!(self.read_memory(index), Err((_, NvmlError::NotSupported)));
         Ok(DeviceIdentity {
             index,
             uuid,
