@@ -113,11 +113,7 @@ VmHWM:\t 900 kB\nVmRSS:\t 600 kB\nRssAnon:\t 300 kB\nRssFile:\t 200 kB\nRssShmem
 fn reads_a_made_up_process_in_a_container() {
     let root = tempfile::tempdir().unwrap();
     put(root.path(), "4711/status", STATUS);
-    put(
-        root.path(),
-        "4711/stat",
-        "4711 (py (th) \x1b[2J) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 500 0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
-    );
+    put(root.path(), "4711/stat", &stat(4711, "py (th) \x1b[2J", 'D', 500));
     put(root.path(), "4711/cmdline", "python3\0train.py\0--lr\x1b[31m\0");
     put(root.path(), "uptime", "105.00 10.0\n");
     put(root.path(), "4711/statm", "1000 150 50 1 0 20 0\n");
@@ -135,6 +131,23 @@ fn reads_a_made_up_process_in_a_container() {
     assert_eq!(facts.age.value().unwrap().as_secs(), 100);
 }
 
+/// A line of /proc/PID/stat.
+fn stat(pid: u32, name: &str, state: char, start_ticks: u64) -> String {
+    let (before, after) = ("0 ".repeat(13), "0 ".repeat(28));
+    format!("{pid} ({name}) {state} 1 1 1 0 -1 {before}{start_ticks} 0 0 18446744073709551615 {after}\n")
+}
+
+#[test]
+fn a_real_pid_is_watched_by_its_start_and_forgotten_on_demand() {
+    let mut host = HostSource::new("/proc");
+    let mut child = Sleeper::start();
+    assert!(host.memory(child.pid()).value().is_some());
+    child.kill_and_wait();
+    assert!(host.memory(child.pid()).why().unwrap().text.contains("is gone"));
+    host.forget();
+    assert!(host.memory(std::process::id()).value().is_some());
+}
+
 #[test]
 fn nonsense_files_are_reasons_and_never_numbers() {
     let root = tempfile::tempdir().unwrap();
@@ -146,9 +159,10 @@ fn nonsense_files_are_reasons_and_never_numbers() {
     ] {
         put(root.path(), &format!("{pid}/status"), status);
         put(root.path(), &format!("{pid}/statm"), "what\n");
-        put(root.path(), &format!("{pid}/stat"), "\u{0}\n");
+        put(root.path(), &format!("{pid}/stat"), &stat(pid, "x", 'S', 5));
         let mut host = HostSource::new(root.path());
         assert_eq!(host.memory(pid).why().unwrap().kind, kind, "{status:?}");
+        put(root.path(), &format!("{pid}/stat"), "\u{0}\n");
         assert!(host.rss(pid).why().is_some());
         assert!(host.facts(pid).why().is_some());
     }

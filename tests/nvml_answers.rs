@@ -263,14 +263,14 @@ fn a_card_that_is_lost_while_it_is_watched_is_gone_and_may_come_back() {
 
 #[test]
 fn cards_are_keyed_by_uuid_and_their_names_are_harmless() {
-    let text = "count=2\nuuid.0=GPU-b\nuuid.1=GPU-a\nname.0=H\x1b[2J200\nname.1=NVIDIA GB10\ncode.nvmlDeviceGetMemoryInfo_v2.1=3\n\
-                code.nvmlDeviceGetMemoryInfo.1=3\n";
+    let text = "count=3\nuuid.0=GPU-b\nuuid.1=GPU-a\nname.0=H\x1b[2J200\nname.1=NVIDIA GB10\nname.2=NVIDIA Next\ncode.nvmlDeviceGetMemoryInfo_v2.1=3\n\
+                code.nvmlDeviceGetMemoryInfo.1=3\ncode.nvmlDeviceGetMemoryInfo_v2.2=3\ncode.nvmlDeviceGetMemoryInfo.2=3\n";
     let mut nvml = Fake::new(&[], text).opened();
     let devices = nvml.devices().value().unwrap().clone();
     assert_eq!((devices[0].index, devices[0].uuid.as_str()), (0, "GPU-b"));
     assert_eq!(devices[0].name, "H?[2J200");
     assert_eq!(devices[0].pci, Reading::Is("00000000:00:00.0".to_owned()));
-    assert!(!devices[0].unified && devices[1].unified, "AC-9");
+    assert!(!devices[0].unified && devices[1].unified && devices[2].unified, "AC-9");
     assert!(nvml.memory(1).why().unwrap().text.contains("see CPU RAM"));
     assert_eq!(nvml.driver_version(), Reading::Is("580.159.04".to_owned()));
 }

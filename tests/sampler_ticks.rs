@@ -1,5 +1,7 @@
 //! The sampler with made-up sources on real threads: stalls, lateness, changes while it runs (AC-10, 17, 19, 35).
 
+mod nvml_library;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -207,6 +209,49 @@ fn a_stalled_monitor_delays_nothing_and_its_figures_show_their_age() {
         drop(handle);
         tokio::task::yield_now().await;
         assert!(clock.now().since(end) < Duration::from_millis(500));
+    });
+}
+
+#[test]
+fn a_stalled_library_delays_nothing_either() {
+    // The real loading path: the made-up library sleeps in its memory call.
+    let fake = nvml_library::Fake::new(&[], "");
+    on_runtime(async {
+        let clock = RealClock::start();
+        let Reading::Is(nvml) = fake.open() else {
+            panic!("the made-up library opens")
+        };
+        let knobs = Arc::new(Knobs::default());
+        let plan = Plan {
+            interval: Duration::from_millis(20),
+            target: Target::Own,
+            device: 0,
+            monitor: Box::new(nvml),
+            counters: Box::new(move |target| Box::new(Counters(knobs.clone(), target))),
+            proc_root: "/proc".into(),
+        };
+        let mut handle = Sampler::spawn(plan, Arc::new(clock)).unwrap();
+        until(&mut handle, |s| s.device.memory.value().is_some()).await;
+        fake.control("stall_ms=5000");
+        let from = clock.now();
+        let mut ticks = 0;
+        while clock.now().since(from) < Duration::from_millis(600) {
+            ticks += 1 + handle.samples.recv().await.unwrap().lost;
+        }
+        assert!(ticks > 20, "{ticks}");
+    });
+}
+
+#[test]
+fn a_sample_can_be_had_at_once() {
+    on_runtime(async {
+        let (mut handle, _, clock) = start(10_000);
+        until(&mut handle, |_| true).await;
+        let from = clock.now();
+        handle.control.sample_now();
+        let sample = until(&mut handle, |_| true).await;
+        assert!(sample.at >= from && clock.now().since(from) < Duration::from_secs(5));
+        assert_eq!(sample.lost, 0);
     });
 }
 

@@ -23,7 +23,7 @@ fn put(root: &Path, file: &str, text: &str) {
 
 /// A process of state `state` with `rss_pages` pages, a child of `parent`.
 fn process(root: &Path, pid: u32, state: char, parent: u32, rss_pages: u64) {
-    let zeros = "0 ".repeat(17);
+    let zeros = "0 ".repeat(13);
     put(
         root,
         &format!("{pid}/stat"),

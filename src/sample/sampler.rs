@@ -24,9 +24,9 @@ mod pacer;
 mod station;
 
 use device::{DeviceAnswer, DeviceQuestion, DeviceReader};
-use host::{HostAnswer, HostReader};
-use pacer::Pacer;
+use host::{HostAnswer, HostQuestion, HostReader};
 pub use pacer::{LONGEST, SHORTEST};
+use pacer::{Pacer, Tick};
 use station::Station;
 
 /// The default interval.
@@ -100,6 +100,7 @@ enum Order {
     Target(Target),
     Device(u32),
     Table(bool),
+    Now,
 }
 
 /// Changes a running sampler. May be cloned; orders to a sampler that ended do nothing.
@@ -127,6 +128,11 @@ impl SamplerControl {
         self.send(Order::Table(on));
     }
 
+    /// One sample more, at once: after an action, its effect is on the screen before the next tick.
+    pub fn sample_now(&self) {
+        self.send(Order::Now);
+    }
+
     fn send(&self, order: Order) {
         // A sampler that has ended has nothing to change.
         let _ = self.0.send(order);
@@ -149,11 +155,12 @@ pub struct Sampler {
     clock: Arc<dyn Clock>,
     pacer: Pacer,
     target: Target,
+    choice: u64,
     device: u32,
     table_on: bool,
     table_at: Option<Moment>,
     done: Arc<Notify>,
-    host: Station<u32, HostAnswer>,
+    host: Station<HostQuestion, HostAnswer>,
     monitor: Station<DeviceQuestion, DeviceAnswer>,
     counters: Station<CounterQuestion, CounterAnswer>,
     tables: Station<(Moment, Vec<DeviceSurvey>), ProcessTable>,
@@ -206,10 +213,11 @@ impl Sampler {
         Ok(Sampler {
             pacer: Pacer::new(plan.interval, clock.now()),
             target: plan.target,
+            choice: 0,
             device: plan.device,
             table_on: false,
             table_at: None,
-            host: Station::start("host", done.clone(), move |pid| host.read(pid))?,
+            host: Station::start("host", done.clone(), move |question| host.read(question))?,
             monitor: Station::start("device", done.clone(), move |question| reader.read(question))?,
             counters: Station::start("counters", done.clone(), counters)?,
             tables: Station::start("processes", done.clone(), move |(at, surveys): (Moment, Vec<_>)| {
@@ -234,12 +242,19 @@ impl Sampler {
                 biased;
                 () = out.closed() => return,
                 order = inbox.recv(), if controlled => match order {
+                    Some(Order::Now) => {
+                        let none = Tick { late_by: Duration::ZERO, lost: 0 };
+                        let sample = self.sample(self.clock.now(), none).await;
+                        self.hand_over(sample, &out);
+                    }
                     Some(order) => self.obey(order),
                     // All controls are gone; the samples go on.
                     None => controlled = false,
                 },
                 () = tokio::time::sleep(self.pacer.wait(self.clock.now())) => {
-                    let sample = self.tick().await;
+                    let now = self.clock.now();
+                    let tick = self.pacer.tick(now);
+                    let sample = self.sample(now, tick).await;
                     self.hand_over(sample, &out);
                     if let Some(table) = self.tables.take() {
                         tables.send_replace(Some(Arc::new(table)));
@@ -252,22 +267,24 @@ impl Sampler {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Interval(interval) => self.pacer.set_interval(interval, self.clock.now()),
-            Order::Target(target) => self.target = target,
+            Order::Target(target) => {
+                self.target = target;
+                self.choice += 1;
+            }
             Order::Device(index) => self.device = index,
             Order::Table(on) => self.table_on = on,
+            Order::Now => {}
         }
     }
 
-    /// One tick: asks all sources, waits for those that were free, and puts the sample together.
-    async fn tick(&mut self) -> Sample {
-        let at = self.clock.now();
-        let tick = self.pacer.tick(at);
+    /// Asks all sources, waits for those that were free, and puts the sample of this moment together.
+    async fn sample(&mut self, at: Moment, tick: Tick) -> Sample {
         let survey = self.table_on && self.table_at.is_none_or(|last| at.since(last) >= TABLE_EVERY);
         if survey {
             self.table_at = Some(at);
         }
         let free = [
-            self.host.ask(self.target.pid()),
+            self.host.ask(self.host_question()),
             self.monitor.ask(DeviceQuestion {
                 index: self.device,
                 survey,
@@ -327,10 +344,17 @@ impl Sampler {
         if let Some(answer) = self.counters.take() {
             self.last.counters = Some(answer);
         }
-        let (pid, target, device) = (self.target.pid(), self.target, self.device);
-        self.last.host.take_if(|a| a.pid != pid);
+        let (question, target, device) = (self.host_question(), self.target, self.device);
+        self.last.host.take_if(|a| a.question != question);
         self.last.device.take_if(|a| a.index != device);
         self.last.counters.take_if(|a| a.target != target);
+    }
+
+    fn host_question(&self) -> HostQuestion {
+        HostQuestion {
+            pid: self.target.pid(),
+            choice: self.choice,
+        }
     }
 
     /// Who the shown device is, as far as that was read.

@@ -18,6 +18,8 @@ use crate::units::Bytes;
 pub mod cgroup;
 pub mod facts;
 
+use facts::ProcessKey;
+
 /// Largest file that is read whole from /proc; a longer one (a huge command line, a host with thousands of mounts) is cut.
 const READ_LIMIT: usize = 1 << 20;
 
@@ -26,8 +28,16 @@ const READ_LIMIT: usize = 1 << 20;
 pub struct HostSource {
     root: PathBuf,
     page: u64,
-    watched: Option<(u32, File)>,
+    watched: Option<Watched>,
     buffer: Vec<u8>,
+}
+
+/// The process whose memory was read last.
+#[derive(Debug)]
+struct Watched {
+    key: ProcessKey,
+    /// Its open status; none once it has ended.
+    status: Option<File>,
 }
 
 impl HostSource {
@@ -47,23 +57,51 @@ impl HostSource {
     }
 
     /// RSS of `pid` with its parts and its high-water mark, all from one read of /proc/PID/status, so that the parts sum
-    /// to the whole. `Gone` when the process has ended, a zombie included.
+    /// to the whole. `Gone` when the process has ended, a zombie included, and also when another process has got its
+    /// number since: see [`HostSource::forget`].
     pub fn memory(&mut self, pid: u32) -> Reading<HostMemory> {
-        if self.watched.as_ref().is_none_or(|(p, _)| *p != pid) {
-            match File::open(self.root.join(pid.to_string()).join("status")) {
-                Ok(file) => self.watched = Some((pid, file)),
-                Err(e) => return Reading::Missing(why_of(&e, pid, "status")),
-            }
+        if let Err(why) = self.open_status(pid) {
+            return Reading::Missing(why);
         }
-        let Some((_, file)) = &self.watched else {
+        let Some(Watched { status: Some(file), .. }) = &self.watched else {
             return Reading::not_yet();
         };
-        let read = read_again(file, &mut self.buffer);
-        if let Err(e) = read {
-            self.watched = None;
+        if let Err(e) = read_again(file, &mut self.buffer) {
+            if let Some(watched) = &mut self.watched {
+                watched.status = None;
+            }
             return Reading::Missing(why_of(&e, pid, "status"));
         }
         memory_in_status(&self.buffer, pid)
+    }
+
+    /// Forgets which process was watched: the next read of a PID takes whoever has it then.
+    pub fn forget(&mut self) {
+        self.watched = None;
+    }
+
+    /// Opens the status of `pid` unless it is open; refuses a process that is not the one watched before under this PID.
+    fn open_status(&mut self, pid: u32) -> Result<(), Why> {
+        let before = self.watched.as_ref().filter(|w| w.key.pid == pid);
+        if before.is_some_and(|w| w.status.is_some()) {
+            return Ok(());
+        }
+        let file = File::open(self.root.join(pid.to_string()).join("status")).map_err(|e| why_of(&e, pid, "status"))?;
+        let key = match self.key(pid) {
+            Reading::Is(key) => key,
+            Reading::Missing(why) => return Err(why),
+        };
+        if before.is_some_and(|w| w.key != key) {
+            return Err(Why::new(
+                WhyKind::Gone,
+                format!("process {pid} has ended, and another one has its number now: choose it again to watch that"),
+            ));
+        }
+        self.watched = Some(Watched {
+            key,
+            status: Some(file),
+        });
+        Ok(())
     }
 
     /// RSS alone, from /proc/PID/statm and the page size that the system states: for rows of a table.
@@ -211,5 +249,36 @@ pub(crate) fn why_of(e: &io::Error, pid: u32, file: &str) -> Why {
         )
     } else {
         Why::new(WhyKind::Unknown, format!("/proc/{pid}/{file} cannot be read: {e}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(root: &Path, start_ticks: u64) {
+        let (before, after) = ("0 ".repeat(13), "0 ".repeat(28));
+        let stat = format!("9 (x) S 1 1 1 0 -1 {before}{start_ticks} 0 0 18446744073709551615 {after}\n");
+        std::fs::create_dir_all(root.join("9")).unwrap();
+        std::fs::write(root.join("9/stat"), stat).unwrap();
+        std::fs::write(root.join("9/status"), "State:\tS\nVmRSS:\t8 kB\n").unwrap();
+    }
+
+    #[test]
+    fn a_reused_pid_is_not_taken_for_the_process_that_was_watched() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), 500);
+        let mut host = HostSource::new(root.path());
+        assert!(host.memory(9).value().is_some());
+        // What a failing read of a process that ended leaves behind.
+        host.watched.as_mut().unwrap().status = None;
+        assert!(host.memory(9).value().is_some(), "the same process again");
+        host.watched.as_mut().unwrap().status = None;
+        put(root.path(), 700);
+        let why = host.memory(9).why().unwrap().clone();
+        assert_eq!(why.kind, WhyKind::Gone);
+        assert!(why.text.contains("another one has its number"), "{why}");
+        host.forget();
+        assert!(host.memory(9).value().is_some(), "chosen again");
     }
 }

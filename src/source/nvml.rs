@@ -1,8 +1,8 @@
 //! NVIDIA's management library as a [`DeviceMonitor`], loaded at run time; no CUDA context is ever made here (AC-18).
 //!
 //! The safe calls go through nvml-wrapper. Memory in version 1 and the process lists in all three versions are not in it
-//! and go through [`raw`]. Every answer passes [`check`] before it becomes a reading, every refusal gets its sentence in
-//! [`refusal`].
+//! and go through `raw`. Every answer passes `check` before it becomes a reading, every refusal gets its sentence in
+//! `refusal`.
 //!
 //! Measured on an H200 (driver 580): memory 9 us, one process list 6 to 8 us, utilisation, temperature and power 0.6 us
 //! each. Process utilisation (2.65 ms) is asked for once a second while the process table is open, PCIe throughput
@@ -151,7 +151,9 @@ impl Nvml {
             Ok(pci) => Reading::Is(printable(pci.bus_id.as_bytes(), NAME_LIMIT)),
             Err(e) => Reading::Missing(self.why("nvmlDeviceGetPciInfo", Some(index), &e)),
         };
-        let unified = UNIFIED_NAMES.iter().any(|chip| name.contains(chip));
+        // A chip without memory of its own answers "not supported", also under a name that is not known yet.
+        let unified = UNIFIED_NAMES.iter().any(|chip| name.contains(chip))
+            || matches!(self.read_memory(index), Err((_, NvmlError::NotSupported)));
         Ok(DeviceIdentity {
             index,
             uuid,

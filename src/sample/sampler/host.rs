@@ -18,10 +18,19 @@ const SLOWLY: Duration = Duration::from_secs(1);
 /// hundredths of a second.
 const CPU_WINDOW: usize = 11;
 
+/// What to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostQuestion {
+    /// The process.
+    pub(super) pid: u32,
+    /// Counts how often a process was chosen: choosing a PID again takes whoever has it now.
+    pub(super) choice: u64,
+}
+
 /// What was read of the host.
 #[derive(Debug)]
 pub(super) struct HostAnswer {
-    pub(super) pid: u32,
+    pub(super) question: HostQuestion,
     pub(super) at: Moment,
     pub(super) memory: Reading<HostMemory>,
     pub(super) ceiling: Reading<HostCeiling>,
@@ -32,6 +41,7 @@ pub(super) struct HostAnswer {
 pub(super) struct HostReader {
     source: HostSource,
     clock: Arc<dyn Clock>,
+    choice: u64,
     slow: Option<(u32, Moment, Reading<HostCeiling>)>,
     own: OwnCost,
     cpu: VecDeque<(Moment, Duration)>,
@@ -42,20 +52,25 @@ impl HostReader {
         HostReader {
             source,
             clock,
+            choice: 0,
             slow: None,
             own: OwnCost::default(),
             cpu: VecDeque::with_capacity(CPU_WINDOW),
         }
     }
 
-    pub(super) fn read(&mut self, pid: u32) -> HostAnswer {
+    pub(super) fn read(&mut self, question: HostQuestion) -> HostAnswer {
         let at = self.clock.now();
-        let memory = self.source.memory(pid);
+        if self.choice != question.choice {
+            self.choice = question.choice;
+            self.source.forget();
+        }
+        let memory = self.source.memory(question.pid);
         HostAnswer {
-            pid,
+            question,
             at,
             memory,
-            ceiling: self.slow_part(pid, at),
+            ceiling: self.slow_part(question.pid, at),
             own: self.own,
         }
     }
