@@ -190,7 +190,7 @@ fn other_back_ends_are_named() {
 }
 
 fn card(n: usize) -> DeviceIdentity {
-    let hex: String = model::uuid(n).iter().map(|b| format!("{b:02x}")).collect();
+    let hex = format!("{:032x}", u128::from_be_bytes(model::uuid(n)));
     let uuid = format!(
         "GPU-{}-{}-{}-{}-{}",
         &hex[..8],

@@ -312,18 +312,30 @@ impl Native {
     fn read(&mut self, remote: &Remote, found: &Found) -> Result<Read, Trouble> {
         let (mut vptr, mut bounds) = ([0u64; 1], [0u64; 3]);
         let mut elements = vec![0u64; self.devices.elements.len()];
-        remote.read_pieces(&mut [
+        // Everything in one call, first of all what tells that the rest is still where it was.
+        let mut header = vec![
             (found.object, object::pod::bytes_of_slice_mut(&mut vptr)),
             (self.devices.vector, object::pod::bytes_of_slice_mut(&mut bounds)),
             (self.devices.bounds[0], object::pod::bytes_of_slice_mut(&mut elements)),
-        ])?;
+        ];
+        let known = header.len();
+        header.extend(self.readers.iter_mut().flat_map(Reader::pieces));
+        let copied = match remote.read_pieces(&mut header) {
+            Ok(()) => true,
+            // One of many pieces: which one shows when they are read one by one.
+            Err(Fault::Unmapped) => {
+                remote.read_pieces(&mut header[..known])?;
+                false
+            }
+            Err(fault) => return Err(fault.into()),
+        };
         if vptr[0] != found.vptr || bounds != self.devices.bounds || elements != self.devices.elements {
             return Err(Trouble::Moved);
         }
         self.reads_since_survey = self.reads_since_survey.saturating_add(1);
         let mut devices = Vec::with_capacity(self.readers.len());
         for (ordinal, reader) in self.readers.iter_mut().enumerate() {
-            let outcome = reader.read(remote)?;
+            let outcome = reader.read(remote, copied)?;
             if reader.bad_reads() > MAX_BAD_READS {
                 return Err(Trouble::Contradiction);
             }
