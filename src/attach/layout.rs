@@ -32,7 +32,8 @@ pub enum Tail {
     Split,
     /// Three counts of driver calls before it (2.3).
     DriverCalls,
-    /// And the count of rejections (2.13).
+    /// And the count of rejections (2.12).
+    // Seen in 2.12.1: 123 words, no map; devices at +0x5838, the first tree at +0x408.
     Rejections,
 }
 
@@ -69,7 +70,7 @@ impl Shape {
             (false, Tail::Split) => "the counters of torch 2.0 to 2.2",
             (false, Tail::DriverCalls) => "the counters of torch 2.3 to 2.11",
             (true, Tail::Rejections) => "the counters of torch 2.13 and later",
-            (false, Tail::Rejections) => "the counters of torch 2.11 and num_oom_rejections",
+            (false, Tail::Rejections) => "the counters of torch 2.12",
             (true, Tail::Split) => "the counters of torch 2.0 and those of private pools",
             (true, Tail::DriverCalls) => "the counters of torch 2.11 and those of private pools",
         }

@@ -16,8 +16,8 @@ use crate::source::DeviceIdentity;
 
 /// Tries of one walk over the free blocks.
 const WALKS: usize = 6;
-/// Sizes of the driver's device property in bytes (CUDA 13; CUDA 12): the limit follows it.
-const PROPERTY_SIZES: [usize; 2] = [1008, 1032];
+/// Sizes of the runtime's device property (`cudaDeviceProp`) in bytes, by major version of CUDA: the limit follows it.
+const PROPERTY_SIZES: [(u32, usize); 2] = [(12, 1032), (13, 1008)];
 /// The uuid and the total memory inside the device property, in bytes.
 const UUID_AT: usize = 0x100;
 const TOTAL_AT: usize = 0x120;
@@ -92,6 +92,8 @@ pub struct Subject<'a> {
     pub ordinal: usize,
     /// How many devices the process has.
     pub devices: usize,
+    /// Major version of the CUDA runtime that it loaded, where known.
+    pub cuda: Option<u32>,
     /// The cards of the machine, in the order of the bus; empty if not known.
     pub gpus: &'a [DeviceIdentity],
 }
@@ -119,13 +121,13 @@ pub fn look(subject: &Subject<'_>, survey: &mut Survey, nodes: &mut u64) {
         );
         survey.largest_free = Reading::Missing(unknown.clone());
         survey.expandable = Reading::Missing(unknown);
-        survey.memory_limit = limit_after_property(&window, found.map(|(at, _)| at));
+        survey.memory_limit = limit_after_property(&window, found.map(|(at, _)| at), subject.cuda);
         return;
     };
     survey.expandable = Reading::Is(pools.iter().any(|p| p.unmapped(&window) > 0));
     survey.largest_free = largest_free(subject, nodes);
     survey.memory_limit = if let Some((at, _)) = found {
-        limit_after_property(&window, Some(at))
+        limit_after_property(&window, Some(at), subject.cuda)
     } else {
         let reserved = window[subject.layout.start + 60];
         limit_after_reserved(&window, survey.reserved.follow(&window, pools[1].end(), reserved))
@@ -191,8 +193,8 @@ fn limit_after_reserved(window: &[u64], total_reserved: Option<usize>) -> Readin
 }
 
 /// The limit behind the device property (2.11 and later), whose place the uuid tells (byte `uuid`), with its "set" byte 8
-/// bytes later. Every size of the property that gives a sound answer must give the same.
-fn limit_after_property(window: &[u64], uuid: Option<usize>) -> Reading<Option<u64>> {
+/// bytes later. Without a known version of CUDA every size of the property that gives a sound answer must give the same.
+fn limit_after_property(window: &[u64], uuid: Option<usize>, cuda: Option<u32>) -> Reading<Option<u64>> {
     let unknown = || {
         Reading::missing(
             WhyKind::Unknown,
@@ -220,7 +222,11 @@ fn limit_after_property(window: &[u64], uuid: Option<usize>) -> Reading<Option<u
             _ => None,
         }
     };
-    let mut answers = PROPERTY_SIZES.into_iter().filter_map(answer);
+    let fits = |major: u32| cuda.is_none_or(|cuda| cuda == major);
+    let mut answers = PROPERTY_SIZES
+        .into_iter()
+        .filter(|(major, _)| fits(*major))
+        .filter_map(|(_, size)| answer(size));
     match (answers.next(), answers.next()) {
         (Some(limit), None) => Reading::Is(limit),
         (Some(one), Some(other)) if one == other => Reading::Is(one),
