@@ -372,3 +372,99 @@ pub fn torch_version(process: &Process, library: &Path) -> Reading<String> {
 fn printable_lines(text: &[u8]) -> Vec<String> {
     text.split(|b| *b == b'\n').map(printable).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cards(names: &[&str]) -> Vec<DeviceIdentity> {
+        let card = |(n, name): (usize, &&str)| DeviceIdentity {
+            index: n as u32,
+            uuid: format!("GPU-{n}0000000-0000-0000-0000-00000000000{n}"),
+            name: (*name).to_owned(),
+            pci: Reading::not_yet(),
+            simulated: false,
+            unified: false,
+        };
+        names.iter().enumerate().map(card).collect()
+    }
+
+    #[test]
+    fn a_card_by_its_number_only_where_the_numbering_is_certain() {
+        let same = cards(&["H200", "H200", "H200"]);
+        let mixed = cards(&["H200", "T4"]);
+        let by = |gpus, visible, by_bus, ordinal, devices| card_by_number(gpus, visible, by_bus, ordinal, devices).ok();
+        assert_eq!(by(&same, None, false, 2, 3), Some(same[2].uuid.as_str()));
+        assert_eq!(by(&same, Some("2, 0"), false, 0, 2), Some(same[2].uuid.as_str()));
+        assert_eq!(by(&same, Some("GPU-1"), false, 0, 1), Some(same[1].uuid.as_str()));
+        assert_eq!(by(&mixed, None, true, 1, 2), Some(mixed[1].uuid.as_str()));
+        for (gpus, visible, by_bus, ordinal, devices) in [
+            // Cards of several kinds: CUDA puts the fastest first.
+            (&mixed, None, false, 1, 2),
+            // Fewer or more devices than the environment says: it was changed later.
+            (&same, None, false, 0, 1),
+            (&same, Some("0,1"), false, 0, 1),
+            (&same, Some("7"), false, 0, 1),
+            (&same, Some("GPU-"), false, 0, 1),
+            (&same, Some("MIG-1234"), false, 0, 1),
+            (&same, Some(""), false, 0, 1),
+        ] {
+            assert_eq!(
+                by(gpus, visible, by_bus, ordinal, devices),
+                None,
+                "{visible:?} {devices}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_uuid_is_sixteen_bytes_and_not_all_zero() {
+        assert_eq!(
+            raw_uuid("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f").map(|r| r[15]),
+            Some(15)
+        );
+        for no in [
+            "",
+            "GPU-",
+            "GPU-0001",
+            "MIG-00010203-0405-0607-0809-0a0b0c0d0e0f",
+            "GPU-00000000-0000-0000-0000-000000000000",
+        ] {
+            assert_eq!(raw_uuid(no), None, "{no}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_taken_only_from_a_sound_place() {
+        let mut window = vec![0x4242_4242_4242_4242u64; 300];
+        window[36] = 80 << 30;
+        let limit = |window: &[u64], cuda| limit_after_property(window, Some(UUID_AT), cuda).value().copied();
+        assert_eq!(limit(&window, Some(13)), None, "garbage");
+        (window[126], window[127]) = (6 << 30, 1);
+        assert_eq!(limit(&window, Some(13)), Some(Some(6 << 30)));
+        assert_eq!(limit(&window, Some(12)), None);
+        assert_eq!(
+            limit(&window, None),
+            Some(Some(6 << 30)),
+            "one size of the property fits"
+        );
+        (window[129], window[130]) = (0, 0);
+        assert_eq!(limit(&window, None), None, "two that disagree");
+        window[126] = 81 << 30;
+        assert_eq!(limit(&window, Some(13)), None, "more than the card has");
+        assert!(limit_after_property(&window, None, Some(13)).value().is_none());
+    }
+
+    #[test]
+    fn the_total_of_reserved_bytes_proves_itself_by_following() {
+        let mut total = TotalReserved::default();
+        assert_eq!(total.follow(&[0, 5, 5, 0], 0, 5), None);
+        assert_eq!(
+            total.follow(&[0, 5, 5, 0], 0, 5),
+            None,
+            "the same value again proves nothing"
+        );
+        assert_eq!(total.follow(&[0, 5, 7, 0], 0, 7), Some(2));
+        assert_eq!(total.follow(&[0, 7, 0, 7], 0, 7), None, "and can be refuted");
+    }
+}
