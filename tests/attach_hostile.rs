@@ -37,8 +37,8 @@ fn exercise(attached: &mut Attached) {
     attached.survey();
     let _ = attached.read();
     let told = format!(
-        "{:?} {} {:?} {:?}",
-        attached.library(),
+        "{} {} {:?} {:?}",
+        attached.library().display(),
         attached.describe_layout(),
         attached.torch_version(),
         attached.configuration()
@@ -297,7 +297,7 @@ fn damaged_libraries_and_lying_headers() {
     let mut state = 0x0e1f_0e1f_0e1f_0e1f;
     for _ in 0..60 {
         let mut copy = good.clone();
-        for _ in 0..1 + below(&mut state, 8) {
+        for _ in 0..=below(&mut state, 8) {
             let at = below(&mut state, 0x1400) as usize;
             copy[at] = [0, 0xff, 0x7f, 1, 0x80][below(&mut state, 5) as usize];
         }

@@ -8,7 +8,7 @@ use alloctop::source::DeviceIdentity;
 use attach_target::model::{self, FREE_LARGE, FREE_SMALL};
 use attach_target::{Plan, Target, below, expected};
 
-const RELEASES: [u32; 8] = [20, 21, 23, 25, 29, 211, 213, 215];
+const RELEASES: [u32; 9] = [20, 21, 23, 25, 29, 211, 212, 213, 215];
 
 fn read(attached: &mut Attached) -> Read {
     match attached.read() {
@@ -143,12 +143,19 @@ fn other_routes_lead_to_the_same_allocator() {
         ),
     ];
     for (mut target, load, route) in cases {
+        let library_loaded = load == "load_program";
         target.say(load);
         assert_eq!(target.refusal().kind, WhyKind::NotYet, "{route:?}");
         target.say("init");
         target.say("seq 42");
         let mut attached = target.attach();
         assert_eq!(attached.route(), route);
+        let file = if route == Route::Program && !library_loaded {
+            "program"
+        } else {
+            "libc10_cuda.so"
+        };
+        assert!(attached.library().ends_with(file), "{}", attached.library().display());
         assert_eq!(read(&mut attached).devices[0].stats, expected(42, &plan), "{route:?}");
     }
 }
@@ -190,7 +197,7 @@ fn other_back_ends_are_named() {
 }
 
 fn card(n: usize) -> DeviceIdentity {
-    let hex: String = model::uuid(n).iter().map(|b| format!("{b:02x}")).collect();
+    let hex = format!("{:032x}", u128::from_be_bytes(model::uuid(n)));
     let uuid = format!(
         "GPU-{}-{}-{}-{}-{}",
         &hex[..8],

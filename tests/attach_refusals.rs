@@ -102,6 +102,22 @@ fn a_zombie_is_said_to_be_one() {
     check(&refusal(&root, target.pid()), WhyKind::Gone, &["zombie"]);
 }
 
+#[test]
+fn a_stopped_process_is_read_as_it_stands() {
+    use nix::sys::signal::{Signal, kill};
+    let mut target = Target::initialised(&Plan::release(211));
+    target.say("seq 5");
+    let mut attached = target.attach();
+    let pid = nix::unistd::Pid::from_raw(target.pid() as i32);
+    kill(pid, Signal::SIGSTOP).unwrap();
+    assert!(attached.read().value().unwrap().devices[0].fresh);
+    // A second attach needs nothing from the target either.
+    assert!(target.attach().read().value().is_some());
+    kill(pid, Signal::SIGCONT).unwrap();
+    target.say("seq 6");
+    assert_eq!(attached.read().value().unwrap().devices[0].stats.num_alloc_retries, 6);
+}
+
 /// A /proc that shows one process under another number, and the scope that is given.
 fn injected(pid: u32, shown_as: u32, scope: &str) -> (tempfile::TempDir, ProcRoot) {
     let folder = tempfile::tempdir().unwrap();

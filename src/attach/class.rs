@@ -141,7 +141,9 @@ pub fn find(remote: &Remote, process: &Process, maps: &Maps) -> Result<Found, Fa
     if let Some((image, region)) = &program
         && let Some(symbol) = image.symbol(SYMBOL)
     {
-        match at_symbol(remote, maps, symbol.address, Route::Program, region)? {
+        // A copy of the library's variable, or PyTorch linked in: the code is where the library is, if there is one.
+        let file = libraries.first().unwrap_or(region);
+        match at_symbol(remote, maps, symbol.address, Route::Program, file)? {
             Some(found) => return Ok(found),
             None => null = true,
         }

@@ -159,3 +159,85 @@ pub fn broken_invariant(s: &DeviceStats) -> Option<&'static str> {
 pub fn has_history(s: &DeviceStats) -> bool {
     s.allocation.all.allocated > 1 && s.allocation.all.freed > 0 && s.reserved_bytes.all.peak > 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::layout::Tail;
+
+    const SHAPE: Shape = Shape {
+        map: false,
+        tail: Tail::DriverCalls,
+    };
+
+    /// One live block of 1 KiB in a small segment of 2 MiB; word 121 is max_split_size.
+    fn words() -> Vec<u64> {
+        let mut words = vec![0u64; SHAPE.words()];
+        for (array, now) in [
+            (0, 1),
+            (12, 1),
+            (24, 1),
+            (36, 1),
+            (48, 1024),
+            (60, 2 << 20),
+            (72, 1024),
+            (84, (2 << 20) - 1024),
+            (96, 1000),
+        ] {
+            for stat in [array, array + 4] {
+                words[stat..stat + 3].fill(now);
+            }
+        }
+        words[121] = u64::MAX;
+        words
+    }
+
+    #[test]
+    fn every_invariant_is_watched() {
+        let check = |words: &[u64]| broken_invariant(&decode(words, SHAPE).unwrap());
+        assert_eq!(check(&words()), None);
+        // (word, value, part of the sentence)
+        for (word, value, says) in [
+            (0, 2, "sum of its pools"),
+            (1, 0, "sum of its pools"),
+            (2, u64::MAX, "sum of its pools"),
+            (60, u64::MAX, "sum of its pools"),
+            (110, u64::MAX, "oversize"),
+            (108, u64::MAX, "negative or absurd"),
+            (119, 1 << 60, "negative or absurd"),
+            (121, 0, "not a setting"),
+            (121, 12345, "not a setting"),
+        ] {
+            let mut words = words();
+            words[word] = value;
+            let why = check(&words);
+            assert!(why.is_some_and(|w| w.contains(says)), "{word}: {why:?}");
+        }
+        let both = |array: usize, now: u64| {
+            let mut words = words();
+            for stat in [array, array + 4] {
+                words[stat..stat + 3].fill(now);
+            }
+            check(&words).unwrap()
+        };
+        assert!(
+            both(0, 5).contains("live memory"),
+            "more allocations than active blocks"
+        );
+        assert!(
+            both(48, 4096).contains("live memory"),
+            "more allocated than active bytes"
+        );
+        assert!(both(60, 1 << 20).contains("live memory"), "less reserved than in use");
+        assert!(both(24, 9).contains("disagree"), "nine blocks in 1 KiB");
+        assert!(both(60, (2 << 20) + 512).contains("whole MiB"));
+    }
+
+    #[test]
+    fn too_few_words_are_no_counters() {
+        let words = words();
+        for length in 0..words.len() {
+            assert_eq!(decode(&words[..length], SHAPE), None, "{length}");
+        }
+    }
+}

@@ -32,7 +32,8 @@ pub enum Tail {
     Split,
     /// Three counts of driver calls before it (2.3).
     DriverCalls,
-    /// And the count of rejections (2.13).
+    /// And the count of rejections (2.12).
+    // Seen in 2.12.1: 123 words, no map; devices at +0x5838, the first tree at +0x408.
     Rejections,
 }
 
@@ -69,7 +70,7 @@ impl Shape {
             (false, Tail::Split) => "the counters of torch 2.0 to 2.2",
             (false, Tail::DriverCalls) => "the counters of torch 2.3 to 2.11",
             (true, Tail::Rejections) => "the counters of torch 2.13 and later",
-            (false, Tail::Rejections) => "the counters of torch 2.11 and num_oom_rejections",
+            (false, Tail::Rejections) => "the counters of torch 2.12",
             (true, Tail::Split) => "the counters of torch 2.0 and those of private pools",
             (true, Tail::DriverCalls) => "the counters of torch 2.11 and those of private pools",
         }
@@ -197,8 +198,10 @@ pub fn candidates(words: &[u64], base: u64, ordinal: usize, pointers: &Pointers<
 /// The outcome of comparing the devices' candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// One layout, proven.
-    Proven(Layout),
+    /// One layout, of the usual form, whose parts prove one another.
+    Usual(Layout),
+    /// One layout of another form, proven by counters that moved.
+    Shifted(Layout),
     /// Layouts fit and none is proven: counters that never moved can be read in several ways.
     Undecided,
     /// Nothing fits.
@@ -217,13 +220,94 @@ pub fn agree(devices: &[Vec<Candidate>]) -> Verdict {
             .all(|d| d.iter().any(|c| c.layout == layout && (c.usual || !usual)))
     };
     if let Some(c) = first.iter().find(|c| c.usual && fits(c.layout, true)) {
-        return Verdict::Proven(c.layout);
+        return Verdict::Usual(c.layout);
     }
     let left: Vec<Layout> = first.iter().map(|c| c.layout).filter(|l| fits(*l, false)).collect();
     let moved = |layout: Layout| devices.iter().flatten().any(|c| c.layout == layout && c.history);
     match left[..] {
         [] => Verdict::Unknown,
-        [only] if moved(only) => Verdict::Proven(only),
+        [only] if moved(only) => Verdict::Shifted(only),
         _ => Verdict::Undecided,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0x7f00_0000_0000;
+
+    fn pointers<'a>() -> Pointers<'a> {
+        Pointers {
+            sound: &|p| p > 0x7000_0000_0000,
+            parent: &|_| Some(BASE + 8),
+        }
+    }
+
+    #[test]
+    fn a_tree_points_at_itself_or_is_pointed_at_by_its_root() {
+        let tree = |words: [u64; 6]| is_tree(&words, 0, BASE, &pointers());
+        assert!(tree([9, 0, 0, BASE + 8, BASE + 8, 0]), "empty");
+        assert!(
+            tree([9, 0xffff_ffff_0000_0000, 0, BASE + 8, BASE + 8, 0]),
+            "the colour has four bytes"
+        );
+        assert!(!tree([9, 0, 0, BASE, BASE + 8, 0]) && !tree([9, 0, 0, BASE + 8, BASE + 8, 1]));
+        assert!(!tree([9, 1, 0, BASE + 8, BASE + 8, 0]), "a red header");
+        let node = BASE + 0x1000;
+        assert!(tree([9, 0, node, node, node, 1]), "filled");
+        assert!(!tree([9, 0, node, node, node, 0]) && !tree([9, 0, node, node, 0x10, 1]));
+        assert!(!tree([9, 0, node, node, node, 1 << 27]), "absurdly large");
+        let orphan = Pointers {
+            sound: &|_| true,
+            parent: &|_| Some(BASE),
+        };
+        assert!(!is_tree(&[9, 0, node, node, node, 1], 0, BASE, &orphan));
+        assert!(!is_tree(&[9, 0, node], 0, BASE, &pointers()), "cut off");
+    }
+
+    #[test]
+    fn the_map_of_pools_is_told_from_counters() {
+        assert!(is_pool_map(&[BASE, 0, 0x3f00_0000_0000_043d, 0]));
+        assert!(is_pool_map(&[BASE, 7, 0x3f00_0000_0000_043d, 8]));
+        for no in [
+            [0, 7, 0x3f00_0000_0000_043d, 2],
+            [BASE, 6, 0x3f00_0000_0000_043d, 2],
+            [BASE, 7, 0x3f80_0000_0000_043d, 2],
+            [BASE, 7, 0x3f00_0000_0000_043d, 9],
+            [512, 1024, 2048, 1536],
+            [BASE, u64::MAX, 0x3f00_0000_0000_043d, 2],
+        ] {
+            assert!(!is_pool_map(&no), "{no:x?}");
+        }
+    }
+
+    #[test]
+    fn only_agreement_or_one_proven_layout_counts() {
+        let layout = |start: usize| Layout {
+            start,
+            shape: Shape {
+                map: false,
+                tail: Tail::DriverCalls,
+            },
+            tree: start + 122,
+        };
+        let candidate = |start, usual, history| Candidate {
+            layout: layout(start),
+            usual,
+            history,
+        };
+        assert_eq!(agree(&[]), Verdict::Unknown);
+        assert_eq!(agree(&[vec![]]), Verdict::Unknown);
+        assert_eq!(agree(&[vec![candidate(5, true, false)]]), Verdict::Usual(layout(5)));
+        // The devices do not agree.
+        let (usual, other) = (vec![candidate(5, true, true)], vec![candidate(7, false, true)]);
+        assert_eq!(agree(&[usual.clone(), other.clone()]), Verdict::Unknown);
+        // Another form needs counters that moved, on one device at least, and to be the only one.
+        let still = vec![candidate(7, false, false)];
+        assert_eq!(agree(&[still.clone(), still.clone()]), Verdict::Undecided);
+        assert_eq!(agree(&[still.clone(), other.clone()]), Verdict::Shifted(layout(7)));
+        let two = vec![candidate(7, false, true), candidate(9, false, true)];
+        assert_eq!(agree(&[two.clone(), two]), Verdict::Undecided);
     }
 }

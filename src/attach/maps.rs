@@ -134,6 +134,16 @@ impl Maps {
         self.regions.iter().any(|r| r.name.starts_with("/dev/nvidia"))
     }
 
+    /// The major version of the CUDA runtime that is loaded as a library (libcudart.so.13).
+    pub fn cuda_runtime(&self) -> Option<u32> {
+        let mut majors = self.regions.iter().filter_map(|r| {
+            let version = r.file_name().strip_prefix("libcudart.so.")?;
+            version.split('.').next()?.parse().ok()
+        });
+        let first = majors.next()?;
+        majors.all(|m| m == first).then_some(first)
+    }
+
     /// The mappings of a file's first byte whose last name component satisfies `wanted`: where a loaded ELF file starts.
     pub fn starts_of(&self, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Region> {
         self.regions

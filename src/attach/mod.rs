@@ -64,6 +64,7 @@ pub struct Attached {
 #[derive(Debug)]
 struct Native {
     devices: Devices,
+    cuda: Option<u32>,
     readers: Vec<Reader>,
     surveys: Vec<Survey>,
     gpus: Vec<DeviceIdentity>,
@@ -145,7 +146,8 @@ impl Attached {
         self.process.start
     }
 
-    /// The file that holds the allocator's code, as the target names it, without control characters.
+    /// The file that holds the allocator's code (libc10_cuda.so, or the program it is linked into), as the target names it,
+    /// without control characters.
     pub fn library(&self) -> &Path {
         &self.library
     }
@@ -243,7 +245,7 @@ fn attach(root: &ProcRoot, pid: u32) -> Result<Attached, Why> {
     let process = Process::open(root, pid)?;
     let remote = Remote::new(pid);
     let outcome = discover(&process, &remote);
-    let (found, devices) = match outcome {
+    let (found, native) = match outcome {
         Ok(found) => found,
         // Dead, replaced or reused in the middle of it explains more than what was then read.
         Err(Failure::Why(why)) => return Err(process.check().err().unwrap_or(why)),
@@ -254,8 +256,7 @@ fn attach(root: &ProcRoot, pid: u32) -> Result<Attached, Why> {
         }
     };
     process.check()?;
-    let native = devices.map(|devices| {
-        let mut native = Native::new(devices);
+    let native = native.map(|mut native| {
         native.survey(&remote, &process);
         native
     });
@@ -270,7 +271,7 @@ fn attach(root: &ProcRoot, pid: u32) -> Result<Attached, Why> {
 }
 
 /// From a process to its allocator, and to the devices of a native one.
-fn discover(process: &Process, remote: &Remote) -> Result<(Found, Option<Devices>), Failure> {
+fn discover(process: &Process, remote: &Remote) -> Result<(Found, Option<Native>), Failure> {
     class::check_program(process).map_err(Failure::Why)?;
     let maps = maps::Maps::read(process.dir()).map_err(|_| Fault::Refused)?;
     if maps.regions().is_empty() {
@@ -285,15 +286,18 @@ fn discover(process: &Process, remote: &Remote) -> Result<(Found, Option<Devices
         }
     }
     let found = class::find(remote, process, &maps)?;
-    let devices = match found.backend {
-        Backend::Native => Some(native::find(remote, process, found.object)?),
+    let native = match found.backend {
+        Backend::Native => {
+            let devices = native::find(remote, process, found.object)?;
+            Some(Native::new(devices, maps.cuda_runtime()))
+        }
         _ => None,
     };
-    Ok((found, devices))
+    Ok((found, native))
 }
 
 impl Native {
-    fn new(devices: Devices) -> Native {
+    fn new(devices: Devices, cuda: Option<u32>) -> Native {
         let readers = devices
             .elements
             .iter()
@@ -302,6 +306,7 @@ impl Native {
         let surveys = vec![Survey::default(); devices.elements.len()];
         Native {
             devices,
+            cuda,
             readers,
             surveys,
             gpus: Vec::new(),
@@ -312,18 +317,30 @@ impl Native {
     fn read(&mut self, remote: &Remote, found: &Found) -> Result<Read, Trouble> {
         let (mut vptr, mut bounds) = ([0u64; 1], [0u64; 3]);
         let mut elements = vec![0u64; self.devices.elements.len()];
-        remote.read_pieces(&mut [
+        // Everything in one call, first of all what tells that the rest is still where it was.
+        let mut header = vec![
             (found.object, object::pod::bytes_of_slice_mut(&mut vptr)),
             (self.devices.vector, object::pod::bytes_of_slice_mut(&mut bounds)),
             (self.devices.bounds[0], object::pod::bytes_of_slice_mut(&mut elements)),
-        ])?;
+        ];
+        let known = header.len();
+        header.extend(self.readers.iter_mut().flat_map(Reader::pieces));
+        let copied = match remote.read_pieces(&mut header) {
+            Ok(()) => true,
+            // One of many pieces: which one shows when they are read one by one.
+            Err(Fault::Unmapped) => {
+                remote.read_pieces(&mut header[..known])?;
+                false
+            }
+            Err(fault) => return Err(fault.into()),
+        };
         if vptr[0] != found.vptr || bounds != self.devices.bounds || elements != self.devices.elements {
             return Err(Trouble::Moved);
         }
         self.reads_since_survey = self.reads_since_survey.saturating_add(1);
         let mut devices = Vec::with_capacity(self.readers.len());
         for (ordinal, reader) in self.readers.iter_mut().enumerate() {
-            let outcome = reader.read(remote)?;
+            let outcome = reader.read(remote, copied)?;
             if reader.bad_reads() > MAX_BAD_READS {
                 return Err(Trouble::Contradiction);
             }
@@ -359,6 +376,7 @@ impl Native {
                 address: self.devices.elements[ordinal],
                 ordinal,
                 devices: self.devices.elements.len(),
+                cuda: self.cuda,
                 gpus: &self.gpus,
             };
             survey::look(&subject, survey, &mut nodes);

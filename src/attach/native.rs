@@ -17,6 +17,8 @@ const TRIES: usize = 30;
 /// What one search may cost in all, in remote reads of one pointer: a hostile object may look like thousands of vectors.
 /// Eight devices cost 140 a try.
 const BUDGET: usize = 1 << 15;
+/// Looks in a row that must give the same unusual layout.
+const STEADY: u32 = 5;
 /// What the look at one device's allocator costs.
 const LOOK_COST: usize = 16;
 
@@ -37,11 +39,25 @@ pub struct Devices {
 pub fn find(remote: &Remote, process: &Process, object: u64) -> Result<Devices, Failure> {
     let mut last = None;
     let mut budget = BUDGET;
+    let (mut shifted, mut steady) = (None, 0);
     for _ in 0..TRIES {
         // Read anew for each try: the heap grows, and a pointer into new heap would look wild.
         let maps = Maps::read(process.dir()).map_err(|_| Fault::Refused)?;
         match look(remote, &maps, object, &mut budget)? {
-            Look::Found(devices) => return Ok(devices),
+            Look::Usual(devices) => return Ok(devices),
+            // In a busy process the first tree may be half updated, and the one behind it be taken for it: what is not of
+            // the usual form must stay the same over several looks.
+            Look::Shifted(devices) => {
+                steady = if shifted.as_ref() == Some(&devices) {
+                    steady + 1
+                } else {
+                    1
+                };
+                if steady == STEADY {
+                    return Ok(devices);
+                }
+                shifted = Some(devices);
+            }
             // No device yet: waiting here would not help.
             Look::Empty => {
                 return Err(Failure::Why(refusal::not_initialised(process.pid, maps.holds_gpu())));
@@ -60,7 +76,8 @@ pub fn find(remote: &Remote, process: &Process, object: u64) -> Result<Devices, 
 
 /// What one look gave.
 enum Look {
-    Found(Devices),
+    Usual(Devices),
+    Shifted(Devices),
     Empty,
     Undecided,
     Unknown,
@@ -91,15 +108,15 @@ fn look(remote: &Remote, maps: &Maps, object: u64, budget: &mut usize) -> Result
             .enumerate()
             .map(|(ordinal, at)| candidates(remote, maps, *at, ordinal))
             .collect();
+        let found = |layout| Devices {
+            vector: object + 8 * i as u64,
+            bounds,
+            elements: elements.clone(),
+            layout,
+        };
         match layout::agree(&devices) {
-            Verdict::Proven(layout) => {
-                return Ok(Look::Found(Devices {
-                    vector: object + 8 * i as u64,
-                    bounds,
-                    elements,
-                    layout,
-                }));
-            }
+            Verdict::Usual(layout) => return Ok(Look::Usual(found(layout))),
+            Verdict::Shifted(layout) => return Ok(Look::Shifted(found(layout))),
             Verdict::Undecided => outcome = Look::Undecided,
             Verdict::Unknown if matches!(outcome, Look::Empty) => outcome = Look::Unknown,
             Verdict::Unknown => {}

@@ -346,6 +346,18 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_is_explained_by_the_process_first() {
+        let root = ProcRoot::default();
+        let me = Process::open(&root, std::process::id()).unwrap();
+        let explain = |fault| of_fault(fault, &root, &me, || unknown_layout(7, "x"));
+        assert!(explain(Fault::NoCall).text.contains("no process_vm_readv"));
+        assert!(explain(Fault::Other(5)).text.contains("error 5"));
+        assert_eq!(explain(Fault::Unmapped).kind, WhyKind::Unknown);
+        assert_eq!(explain(Fault::Refused).kind, WhyKind::Refused);
+        assert_eq!(explain(Fault::Gone).kind, WhyKind::Gone);
+    }
+
+    #[test]
     fn reads_the_users_of_a_status_file() {
         assert_eq!(uids(b"Name:\tx\nUid:\t1000\t1001\t1000\t1000\n"), Some((1000, 1001)));
         assert_eq!(uids(b"Name:\tUid:\n"), None);

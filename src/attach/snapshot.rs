@@ -80,12 +80,27 @@ impl Reader {
         self.bad_reads
     }
 
-    /// One read: up to 20 tries.
-    pub fn read(&mut self, remote: &Remote) -> Result<Outcome, Fault> {
+    /// What one try copies, in this order: mutex and counters, the slots, mutex and counters.
+    pub fn pieces(&mut self) -> impl Iterator<Item = (u64, &mut [u8])> {
+        let bytes = object::pod::bytes_of_slice_mut::<u64>;
+        let pools = self.slots.map(|slots| {
+            self.slot_words.resize(slots.count * SLOT_WORDS, 0);
+            (slots.address, bytes(&mut self.slot_words))
+        });
+        let (first, second) = (bytes(&mut self.first), bytes(&mut self.second));
+        [Some((self.address, first)), pools, Some((self.address, second))]
+            .into_iter()
+            .flatten()
+    }
+
+    /// One read: up to 20 tries. With `copied` the first try's pieces have been filled already.
+    pub fn read(&mut self, remote: &Remote, mut copied: bool) -> Result<Outcome, Fault> {
         let mut contradiction = false;
         let mut passable = None;
         for _ in 0..TRIES {
-            if let Err(fault) = self.copy(remote) {
+            if !std::mem::take(&mut copied)
+                && let Err(fault) = remote.read_pieces(&mut self.pieces().collect::<Vec<_>>())
+            {
                 // The slots moved and their memory went away, or they never were: the counters are read without them.
                 let Some(slots) = self.slots.take().filter(|_| fault == Fault::Unmapped) else {
                     return Err(fault);
@@ -118,20 +133,6 @@ impl Reader {
         }
         self.bad_reads = if contradiction { self.bad_reads + 1 } else { 0 };
         Ok(self.last.clone().or(passable).map_or(Outcome::Nothing, Outcome::Stale))
-    }
-
-    /// Copies mutex and counters, the slots, mutex and counters, in one call.
-    fn copy(&mut self, remote: &Remote) -> Result<(), Fault> {
-        let bytes = object::pod::bytes_of_slice_mut::<u64>;
-        let (first, second) = (bytes(&mut self.first), bytes(&mut self.second));
-        match self.slots {
-            None => remote.read_pieces(&mut [(self.address, first), (self.address, second)]),
-            Some(slots) => {
-                self.slot_words.resize(slots.count * SLOT_WORDS, 0);
-                let pools = bytes(&mut self.slot_words);
-                remote.read_pieces(&mut [(self.address, first), (slots.address, pools), (self.address, second)])
-            }
-        }
     }
 
     /// Puts the private pools into `stats`. False: the slots are elsewhere than assumed, copy again.

@@ -16,8 +16,8 @@ use crate::source::DeviceIdentity;
 
 /// Tries of one walk over the free blocks.
 const WALKS: usize = 6;
-/// Sizes of the driver's device property in bytes (CUDA 13; CUDA 12): the limit follows it.
-const PROPERTY_SIZES: [usize; 2] = [1008, 1032];
+/// Sizes of the runtime's device property (`cudaDeviceProp`) in bytes, by major version of CUDA: the limit follows it.
+const PROPERTY_SIZES: [(u32, usize); 2] = [(12, 1032), (13, 1008)];
 /// The uuid and the total memory inside the device property, in bytes.
 const UUID_AT: usize = 0x100;
 const TOTAL_AT: usize = 0x120;
@@ -92,6 +92,8 @@ pub struct Subject<'a> {
     pub ordinal: usize,
     /// How many devices the process has.
     pub devices: usize,
+    /// Major version of the CUDA runtime that it loaded, where known.
+    pub cuda: Option<u32>,
     /// The cards of the machine, in the order of the bus; empty if not known.
     pub gpus: &'a [DeviceIdentity],
 }
@@ -119,13 +121,13 @@ pub fn look(subject: &Subject<'_>, survey: &mut Survey, nodes: &mut u64) {
         );
         survey.largest_free = Reading::Missing(unknown.clone());
         survey.expandable = Reading::Missing(unknown);
-        survey.memory_limit = limit_after_property(&window, found.map(|(at, _)| at));
+        survey.memory_limit = limit_after_property(&window, found.map(|(at, _)| at), subject.cuda);
         return;
     };
     survey.expandable = Reading::Is(pools.iter().any(|p| p.unmapped(&window) > 0));
     survey.largest_free = largest_free(subject, nodes);
     survey.memory_limit = if let Some((at, _)) = found {
-        limit_after_property(&window, Some(at))
+        limit_after_property(&window, Some(at), subject.cuda)
     } else {
         let reserved = window[subject.layout.start + 60];
         limit_after_reserved(&window, survey.reserved.follow(&window, pools[1].end(), reserved))
@@ -191,8 +193,8 @@ fn limit_after_reserved(window: &[u64], total_reserved: Option<usize>) -> Readin
 }
 
 /// The limit behind the device property (2.11 and later), whose place the uuid tells (byte `uuid`), with its "set" byte 8
-/// bytes later. Every size of the property that gives a sound answer must give the same.
-fn limit_after_property(window: &[u64], uuid: Option<usize>) -> Reading<Option<u64>> {
+/// bytes later. Without a known version of CUDA every size of the property that gives a sound answer must give the same.
+fn limit_after_property(window: &[u64], uuid: Option<usize>, cuda: Option<u32>) -> Reading<Option<u64>> {
     let unknown = || {
         Reading::missing(
             WhyKind::Unknown,
@@ -220,7 +222,11 @@ fn limit_after_property(window: &[u64], uuid: Option<usize>) -> Reading<Option<u
             _ => None,
         }
     };
-    let mut answers = PROPERTY_SIZES.into_iter().filter_map(answer);
+    let fits = |major: u32| cuda.is_none_or(|cuda| cuda == major);
+    let mut answers = PROPERTY_SIZES
+        .into_iter()
+        .filter(|(major, _)| fits(*major))
+        .filter_map(|(_, size)| answer(size));
     match (answers.next(), answers.next()) {
         (Some(limit), None) => Reading::Is(limit),
         (Some(one), Some(other)) if one == other => Reading::Is(one),
@@ -365,4 +371,100 @@ pub fn torch_version(process: &Process, library: &Path) -> Reading<String> {
 
 fn printable_lines(text: &[u8]) -> Vec<String> {
     text.split(|b| *b == b'\n').map(printable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cards(names: &[&str]) -> Vec<DeviceIdentity> {
+        let card = |(n, name): (usize, &&str)| DeviceIdentity {
+            index: n as u32,
+            uuid: format!("GPU-{n}0000000-0000-0000-0000-00000000000{n}"),
+            name: (*name).to_owned(),
+            pci: Reading::not_yet(),
+            simulated: false,
+            unified: false,
+        };
+        names.iter().enumerate().map(card).collect()
+    }
+
+    #[test]
+    fn a_card_by_its_number_only_where_the_numbering_is_certain() {
+        let same = cards(&["H200", "H200", "H200"]);
+        let mixed = cards(&["H200", "T4"]);
+        let by = |gpus, visible, by_bus, ordinal, devices| card_by_number(gpus, visible, by_bus, ordinal, devices).ok();
+        assert_eq!(by(&same, None, false, 2, 3), Some(same[2].uuid.as_str()));
+        assert_eq!(by(&same, Some("2, 0"), false, 0, 2), Some(same[2].uuid.as_str()));
+        assert_eq!(by(&same, Some("GPU-1"), false, 0, 1), Some(same[1].uuid.as_str()));
+        assert_eq!(by(&mixed, None, true, 1, 2), Some(mixed[1].uuid.as_str()));
+        for (gpus, visible, by_bus, ordinal, devices) in [
+            // Cards of several kinds: CUDA puts the fastest first.
+            (&mixed, None, false, 1, 2),
+            // Fewer or more devices than the environment says: it was changed later.
+            (&same, None, false, 0, 1),
+            (&same, Some("0,1"), false, 0, 1),
+            (&same, Some("7"), false, 0, 1),
+            (&same, Some("GPU-"), false, 0, 1),
+            (&same, Some("MIG-1234"), false, 0, 1),
+            (&same, Some(""), false, 0, 1),
+        ] {
+            assert_eq!(
+                by(gpus, visible, by_bus, ordinal, devices),
+                None,
+                "{visible:?} {devices}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_uuid_is_sixteen_bytes_and_not_all_zero() {
+        assert_eq!(
+            raw_uuid("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f").map(|r| r[15]),
+            Some(15)
+        );
+        for no in [
+            "",
+            "GPU-",
+            "GPU-0001",
+            "MIG-00010203-0405-0607-0809-0a0b0c0d0e0f",
+            "GPU-00000000-0000-0000-0000-000000000000",
+        ] {
+            assert_eq!(raw_uuid(no), None, "{no}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_taken_only_from_a_sound_place() {
+        let mut window = vec![0x4242_4242_4242_4242u64; 300];
+        window[36] = 80 << 30;
+        let limit = |window: &[u64], cuda| limit_after_property(window, Some(UUID_AT), cuda).value().copied();
+        assert_eq!(limit(&window, Some(13)), None, "garbage");
+        (window[126], window[127]) = (6 << 30, 1);
+        assert_eq!(limit(&window, Some(13)), Some(Some(6 << 30)));
+        assert_eq!(limit(&window, Some(12)), None);
+        assert_eq!(
+            limit(&window, None),
+            Some(Some(6 << 30)),
+            "one size of the property fits"
+        );
+        (window[129], window[130]) = (0, 0);
+        assert_eq!(limit(&window, None), None, "two that disagree");
+        window[126] = 81 << 30;
+        assert_eq!(limit(&window, Some(13)), None, "more than the card has");
+        assert!(limit_after_property(&window, None, Some(13)).value().is_none());
+    }
+
+    #[test]
+    fn the_total_of_reserved_bytes_proves_itself_by_following() {
+        let mut total = TotalReserved::default();
+        assert_eq!(total.follow(&[0, 5, 5, 0], 0, 5), None);
+        assert_eq!(
+            total.follow(&[0, 5, 5, 0], 0, 5),
+            None,
+            "the same value again proves nothing"
+        );
+        assert_eq!(total.follow(&[0, 5, 7, 0], 0, 7), Some(2));
+        assert_eq!(total.follow(&[0, 7, 0, 7], 0, 7), None, "and can be refuted");
+    }
 }

@@ -62,7 +62,7 @@ pub const FREE_SMALL: [u64; 3] = [512, 1024, 4096];
 pub const CLASSES: [&str; 4] = ["native", "async", "pluggable", "other"];
 
 impl Plan {
-    /// The layout of a release: 2.0 (20), 2.1 (21), 2.3 (23), 2.5 (25), 2.9 (29), 2.11 (211), 2.13 (213), 2.15 (215).
+    /// The layout of a release: 2.0 (20), 2.1 (21), 2.3 (23), 2.5 (25), 2.9 (29), 2.11 (211), 2.12 (212), 2.13 (213), 2.15 (215).
     pub fn release(release: u32) -> Plan {
         let base = Plan {
             map: false,
@@ -104,6 +104,13 @@ impl Plan {
             },
             25 | 29 => base,
             211 => Plan {
+                numbered: true,
+                pool_member: 9,
+                property: true,
+                ..base
+            },
+            212 => Plan {
+                tail: 5,
                 numbered: true,
                 pool_member: 9,
                 property: true,
