@@ -105,14 +105,11 @@ impl<D: Driver> Allocator<D> {
         Ok(Some(id))
     }
 
-    /// Unmaps the granules that lie completely inside the free block at `address`, and gives the range back when
-    /// nothing is mapped in it any more.
-    pub(super) fn unmap_free(&mut self, pool: u32, small: bool, address: u64) -> Result<(), AllocError> {
-        let Some(id) = self.heap.free_block_at(pool, small, address) else {
-            return Ok(());
-        };
+    /// Unmaps the granules that lie completely inside a free block, and gives the range back when nothing is mapped in
+    /// it any more. Other free blocks keep their ids.
+    pub(super) fn unmap_free(&mut self, id: BlockId) -> Result<(), AllocError> {
         let block = &self.heap.blocks[id];
-        let (lane, end, number) = (block.lane, block.end(), block.segment);
+        let (address, lane, end, number) = (block.address, block.lane, block.end(), block.segment);
         let range = self.ranges[&number];
         let first = range.base + (address - range.base).next_multiple_of(range.granule);
         let last = range.base + (end - range.base) / range.granule * range.granule;
@@ -166,18 +163,5 @@ impl Heap {
             }
         }
         None
-    }
-
-    /// The free expandable block of one half that begins at `address`.
-    fn free_block_at(&self, pool: u32, small: bool, address: u64) -> Option<BlockId> {
-        let (_, first) = self.segments.range(..=address).next_back()?;
-        let mut id = *first;
-        while id != NONE && self.blocks[id].address < address {
-            id = self.blocks[id].next;
-        }
-        let block = (id != NONE).then(|| &self.blocks[id])?;
-        let lane = &self.lanes[block.lane as usize];
-        let here = block.address == address && block.state == State::Free && lane.pool == pool && lane.small == small;
-        here.then_some(id)
     }
 }

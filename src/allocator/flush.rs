@@ -69,7 +69,7 @@ impl<D: Driver> Allocator<D> {
             for key in &self.heap.lanes[lane as usize].free {
                 let block = &self.heap.blocks[key.id];
                 if block.expandable {
-                    expandable.push(block.address);
+                    expandable.push(key.id);
                 } else if !block.is_split() {
                     whole.push(key.id);
                 }
@@ -78,8 +78,8 @@ impl<D: Driver> Allocator<D> {
         for id in whole {
             self.release(id)?;
         }
-        for address in expandable {
-            self.unmap_free(pool, small, address)?;
+        for id in expandable {
+            self.unmap_free(id)?;
         }
         Ok(())
     }
@@ -149,11 +149,13 @@ impl<D: Driver> Allocator<D> {
         let wanted = request.size.max(limit);
         let free = &self.heap.lanes[request.lane as usize].free;
         if let Some(key) = free.range(FreeKey::at_least(wanted)..).next().copied() {
-            if !self.heap.blocks[key.id].expandable {
+            // A block that is split here was cut before the limit was lowered at run time: it cannot be given back.
+            let block = &self.heap.blocks[key.id];
+            if !block.expandable && !block.is_split() {
                 self.release(key.id)?;
                 return Ok(true);
             }
-            if self.heap.rules.expandable_release_asserts {
+            if block.expandable && self.heap.rules.expandable_release_asserts {
                 return Err(self.assert("the release of oversize blocks meets an expandable block"));
             }
         }
@@ -168,7 +170,7 @@ impl<D: Driver> Allocator<D> {
             if released >= wanted {
                 break;
             }
-            if self.heap.blocks[id].expandable {
+            if self.heap.blocks[id].expandable || self.heap.blocks[id].is_split() {
                 continue;
             }
             released += self.heap.blocks[id].size;

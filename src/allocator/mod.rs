@@ -26,6 +26,7 @@ mod pending;
 mod place;
 pub mod pool;
 pub mod report;
+mod restore;
 pub mod rules;
 pub mod size;
 pub mod stats;
@@ -57,7 +58,7 @@ pub struct Settings {
     pub config: Config,
 }
 
-/// Why an operation failed. No failure leaves a counter half moved.
+/// Why an operation failed. After any failure the invariants hold and the allocator can be used on.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AllocError {
     /// The whole ladder could not find memory.

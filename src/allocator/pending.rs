@@ -43,15 +43,28 @@ impl<D: Driver> Allocator<D> {
     /// Records an event on every other stream that uses the block; without any it is finished at once. Events complete
     /// in the order of their streams' first use here: PyTorch walks a hash table of streams, an order that cannot be
     /// had again and shows only in the history of inactive_split (allocator-spec 2.6).
+    ///
+    /// A driver that fails leaves the block waiting; the next request tries again.
     pub(super) fn insert_events(&mut self, id: BlockId) -> Result<(), AllocError> {
-        let uses = self.heap.uses.remove(&id).unwrap_or_default();
+        let mut uses = self.heap.uses.remove(&id).unwrap_or_default();
         self.heap.blocks[id].used = false;
-        for stream in &uses.streams {
-            let event = self.driver.record_event(*stream)?;
+        for at in 0..uses.streams.len() {
+            let stream = uses.streams[at];
+            let event = match self.driver.record_event(stream) {
+                Ok(event) => event,
+                Err(error) => {
+                    uses.streams.drain(..at);
+                    uses.in_capture.clear();
+                    self.heap.uses.insert(id, uses);
+                    self.heap.blocks[id].used = true;
+                    self.deferred.push(id);
+                    return Err(error.into());
+                }
+            };
             self.heap.blocks[id].events += 1;
-            match self.queues.iter_mut().find(|(s, _)| s == stream) {
+            match self.queues.iter_mut().find(|(s, _)| *s == stream) {
                 Some((_, queue)) => queue.push_back((event, id)),
-                None => self.queues.push((*stream, [(event, id)].into())),
+                None => self.queues.push((stream, [(event, id)].into())),
             }
         }
         if self.heap.blocks[id].events == 0 {
@@ -63,7 +76,8 @@ impl<D: Driver> Allocator<D> {
     /// Gives the frees that a capture held back their events. Uses that were recorded only during the capture no longer
     /// count.
     fn insert_deferred(&mut self) -> Result<(), AllocError> {
-        for id in std::mem::take(&mut self.deferred) {
+        for _ in 0..self.deferred.len() {
+            let id = self.deferred.remove(0);
             if let Some(uses) = self.heap.uses.get_mut(&id) {
                 let captured = std::mem::take(&mut uses.in_capture);
                 uses.streams.retain(|s| !captured.contains(s));
@@ -95,16 +109,23 @@ impl<D: Driver> Allocator<D> {
     pub(super) fn synchronize_events(&mut self) -> Result<(), AllocError> {
         bump(&mut self.heap.stats.num_sync_all_streams);
         self.insert_deferred()?;
-        while let Some((_, queue)) = self.queues.first_mut() {
-            match queue.pop_front() {
-                None => drop(self.queues.remove(0)),
-                Some((event, id)) => {
-                    self.driver.wait_event(event)?;
-                    self.event_passed(id);
-                }
-            }
+        while let Some((_, queue)) = self.queues.first() {
+            let Some(&(event, id)) = queue.front() else {
+                self.queues.remove(0);
+                continue;
+            };
+            self.driver.wait_event(event)?;
+            self.queues[0].1.pop_front();
+            self.event_passed(id);
         }
         Ok(())
+    }
+
+    /// Looks at the events of these streams first, in this order, from now on. PyTorch's own order is that of a hash
+    /// table that cannot be rebuilt from handles; a replay takes it from the recording.
+    pub fn order_streams(&mut self, first: &[StreamId]) {
+        let place = |stream: &StreamId| first.iter().position(|s| s == stream).unwrap_or(first.len());
+        self.queues.sort_by_key(|(stream, _)| place(stream));
     }
 
     fn event_passed(&mut self, id: BlockId) {

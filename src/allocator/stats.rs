@@ -18,17 +18,19 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Adds `amount`.
+    /// Adds `amount`. The sums wrap, as PyTorch's 64-bit sums would after 8 EiB.
+    #[inline]
     pub fn increase(&mut self, amount: i64) {
         self.current += amount;
         self.peak = self.peak.max(self.current);
-        self.allocated += amount;
+        self.allocated = self.allocated.wrapping_add(amount);
     }
 
     /// Takes `amount` off.
+    #[inline]
     pub fn decrease(&mut self, amount: i64) {
         self.current -= amount;
-        self.freed += amount;
+        self.freed = self.freed.wrapping_add(amount);
     }
 
     /// `reset_peak_memory_stats` for this counter.

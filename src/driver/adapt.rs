@@ -318,6 +318,21 @@ impl<D: Driver> Failing<D> {
         self.plan.push((call, next, error));
     }
 
+    /// Forgets what is planned.
+    pub fn clear_plan(&mut self) {
+        self.plan.clear();
+    }
+
+    /// The driver inside.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The driver inside, for settings of its own.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
     fn try_call(&mut self, call: Call) -> Result<(), DriverError> {
         let count = self.counts.entry(call).or_default();
         *count += 1;

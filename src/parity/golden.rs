@@ -33,6 +33,9 @@ struct Step {
 /// The stream that frees are recorded on: one that no workload allocates on.
 const SIDE: StreamId = StreamId(u64::MAX);
 
+/// Devices above 16 TiB are taken for damage: their addresses would not fit the stand-in's.
+const LARGEST_DEVICE: u64 = 1 << 44;
+
 /// Replays every line.
 pub(super) fn replay(text: &str, over: Option<&Rules>) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
@@ -51,6 +54,11 @@ fn replay_line(workload: &Workload, over: Option<&Rules>, line: usize, tally: &m
         None => Rules::of(&workload.torch)?,
     };
     rules.note().map(|n| tally.note(n));
+    ensure!(
+        workload.device_total <= LARGEST_DEVICE,
+        "a device of {} bytes",
+        workload.device_total
+    );
     let config = Config::parse(&workload.conf, &rules).context("configuration")?;
     let mut run = Run {
         allocator: Allocator::new(StandIn::new(workload.device_total), Settings { rules, config }),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, bail};
 
+use super::late::First;
 use super::scripted::{Event, Scripted};
 use super::tally::{Counters, Tally};
 use super::trace::{Trace, as_event, assumed_total, compare_segments};
@@ -38,7 +39,7 @@ pub(super) fn replay_trace(trace: &Trace, settings: Settings, tally: &mut Tally)
         total,
         retries,
     };
-    let allocator = replay(&log, settings, tally)?;
+    let allocator = replay(&log, settings, None, tally)?;
     if let Some(segments) = &trace.segments {
         compare_segments(&allocator.report(), segments, true, tally, &|| "at the end".to_owned());
     }
@@ -66,9 +67,23 @@ fn compare_final(allocator: &Allocator<Scripted>, recorded: &BTreeMap<String, i6
     counters.compare(allocator.stats(), allocator.rules(), tally, || "at the end".to_owned());
 }
 
-/// Replays a log; the allocator is left in its final state.
-pub(super) fn replay(log: &Log, settings: Settings, tally: &mut Tally) -> anyhow::Result<Allocator<Scripted>> {
-    let mut allocator = Allocator::new(Scripted::new(&log.events, log.total), settings);
+/// Replays a log from its first state; the allocator is left in its final one.
+pub(super) fn replay(
+    log: &Log,
+    settings: Settings,
+    first: Option<&First>,
+    tally: &mut Tally,
+) -> anyhow::Result<Allocator<Scripted>> {
+    let mut driver = Scripted::new(&log.events, log.total);
+    let mut allocator = match first {
+        None => Allocator::new(driver, settings),
+        Some(first) => {
+            for segment in &first.report.segments {
+                driver.hold(segment.address, segment.size)?;
+            }
+            Allocator::restore(driver, settings, &first.report)?
+        }
+    };
     allocator.set_event_capacity(1 << 20);
     let mut run = Run {
         log,
@@ -76,8 +91,12 @@ pub(super) fn replay(log: &Log, settings: Settings, tally: &mut Tally) -> anyhow
         passed: 0,
         pending: HashMap::new(),
         pool_of: BTreeMap::new(),
+        users: HashMap::new(),
         ours: Vec::new(),
     };
+    if let Some(first) = first {
+        run.start_from(first)?;
+    }
     let retries = log.retries.unwrap_or(i64::MAX);
     let mut start = 0;
     while start < log.events.len() {
@@ -107,10 +126,34 @@ struct Run<'a> {
     pending: HashMap<u64, u64>,
     /// Pools of the segments that exist now, by first address: (end, pool).
     pool_of: BTreeMap<u64, (u64, PoolId)>,
+    /// How often each private pool was begun and not released.
+    users: HashMap<PoolId, u64>,
     ours: Vec<TraceEntry>,
 }
 
 impl Run<'_> {
+    /// What the log does not tell of the first state: pools by segment, blocks that wait already.
+    fn start_from(&mut self, first: &First) -> anyhow::Result<()> {
+        for segment in &first.report.segments {
+            self.pool_of
+                .insert(segment.address, (segment.address + segment.size, segment.pool));
+        }
+        for address in &first.pending {
+            self.free_later(*address)?;
+        }
+        self.allocator.take_events();
+        Ok(())
+    }
+
+    /// Frees a block that another stream still uses.
+    fn free_later(&mut self, address: u64) -> anyhow::Result<()> {
+        let side = StreamId(FIRST_SIDE + self.allocator.driver().last_event);
+        self.allocator.record_stream(address, side)?;
+        self.allocator.free(address)?;
+        self.pending.insert(address, self.allocator.driver().last_event);
+        Ok(())
+    }
+
     /// The events from `start` to the anchor: completions, what a flush did, and the operation itself.
     fn group(&mut self, start: usize, anchor: Option<usize>, retries: bool, tally: &mut Tally) -> anyhow::Result<()> {
         let end = anchor.unwrap_or(self.log.events.len());
@@ -118,7 +161,7 @@ impl Run<'_> {
         for event in before.iter().filter(|e| e.action == Action::FreeCompleted) {
             self.complete(event.address)?;
         }
-        self.learn_pools(start, end);
+        self.learn_pools(start, end)?;
         let frees = before
             .iter()
             .any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap));
@@ -140,7 +183,7 @@ impl Run<'_> {
             Some((at, event)) => {
                 let pool = self.pool_at(event);
                 if let Some(pool) = pool {
-                    self.allocator.begin_pool(pool)?;
+                    self.begin(pool)?;
                 }
                 let flushed = frees
                     && (!retries && event.action == Action::Alloc
@@ -160,6 +203,12 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn begin(&mut self, pool: PoolId) -> anyhow::Result<()> {
+        self.allocator.begin_pool(pool)?;
+        *self.users.entry(pool).or_default() += 1;
+        Ok(())
+    }
+
     /// Does something without the redirection.
     fn outside(
         &mut self,
@@ -171,7 +220,7 @@ impl Run<'_> {
         }
         act(&mut self.allocator)?;
         if let Some(pool) = pool {
-            self.allocator.begin_pool(pool)?;
+            self.begin(pool)?;
         }
         Ok(())
     }
@@ -197,15 +246,11 @@ impl Run<'_> {
         if self.allocator.block(event.address).is_none_or(|b| b.pending) {
             bail!("{:#x} is freed but not allocated", event.address);
         }
-        if !at_once {
-            let side = StreamId(FIRST_SIDE + self.allocator.driver().last_event);
-            self.allocator.record_stream(event.address, side)?;
+        if at_once {
+            Ok(self.allocator.free(event.address)?)
+        } else {
+            self.free_later(event.address)
         }
-        self.allocator.free(event.address)?;
-        if !at_once {
-            self.pending.insert(event.address, self.allocator.driver().last_event);
-        }
-        Ok(())
     }
 
     /// A pending block's event has completed.
@@ -219,7 +264,7 @@ impl Run<'_> {
     }
 
     /// Segments of the group whose pool is known.
-    fn learn_pools(&mut self, start: usize, end: usize) {
+    fn learn_pools(&mut self, start: usize, end: usize) -> anyhow::Result<()> {
         for at in start..end {
             let event = self.log.events[at];
             match event.action {
@@ -228,10 +273,25 @@ impl Run<'_> {
                     self.pool_of
                         .insert(event.address, (event.address.saturating_add(event.size), pool));
                 }
-                Action::SegmentFree => drop(self.pool_of.remove(&event.address)),
+                Action::SegmentFree | Action::SegmentUnmap => self.forget_pool(event)?,
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// A private pool whose memory goes back has no users any more.
+    fn forget_pool(&mut self, event: Event) -> anyhow::Result<()> {
+        let Some((start, (_, pool))) = self.pool_of.range(..=event.address).next_back().map(|(s, p)| (*s, *p)) else {
+            return Ok(());
+        };
+        for _ in 0..self.users.remove(&pool).unwrap_or_default() {
+            self.allocator.release_pool(pool)?;
+        }
+        if event.action == Action::SegmentFree {
+            self.pool_of.remove(&start);
+        }
+        Ok(())
     }
 
     /// The private pool that a block came from: that of the segment it lies in.

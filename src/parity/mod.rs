@@ -5,6 +5,7 @@
 
 mod dump;
 mod golden;
+mod late;
 mod log;
 mod scripted;
 pub mod stand_in;

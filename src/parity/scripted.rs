@@ -1,7 +1,7 @@
 //! A driver that answers as the recorded one did: every call that would get memory is looked up in the recorded log of
 //! segment calls, which also carries the addresses. Where the next recorded call is another one, the real call failed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use crate::allocator::Action;
@@ -34,6 +34,9 @@ pub(super) struct Completed {
     pub single: HashSet<u64>,
 }
 
+/// A recording that holds more is damaged (64 TiB).
+const MOST_MEMORY: u64 = 1 << 46;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Scripted {
@@ -44,6 +47,9 @@ pub(super) struct Scripted {
     free_at_oom: Vec<u64>,
     next_oom: usize,
     ranges: Vec<(u64, u64)>,
+    /// Bytes with memory behind them: start to end.
+    backed: BTreeMap<u64, u64>,
+    held: u64,
     pub last_event: u64,
     pub completed: Completed,
     /// Calls that the recording does not have.
@@ -60,6 +66,8 @@ impl Scripted {
             free_at_oom: ooms.map(|e| e.address).collect(),
             next_oom: 0,
             ranges: Vec::new(),
+            backed: BTreeMap::new(),
+            held: 0,
             last_event: 0,
             completed: Completed::default(),
             unexpected: Vec::new(),
@@ -95,6 +103,54 @@ impl Scripted {
             .push(format!("driver call {what} where the recording has {next}"));
     }
 
+    /// Puts memory behind addresses; a recording that gives bytes out twice is damaged.
+    fn back(&mut self, address: u64, size: u64) -> Result<(), DriverError> {
+        let damaged = |text: String| DriverError::Failed {
+            call: "the recorded driver",
+            code: 0,
+            text,
+        };
+        let end = address
+            .checked_add(size)
+            .ok_or_else(|| damaged(format!("{address:#x} is beyond all memory")))?;
+        let before = self.backed.range(..end).next_back();
+        if address == 0 || before.is_some_and(|(_, other)| *other > address) {
+            return Err(damaged(format!("{size} bytes at {address:#x} are given out twice")));
+        }
+        self.held = self.held.saturating_add(size);
+        if self.held > MOST_MEMORY {
+            return Err(damaged(format!("{} bytes held: more than any device has", self.held)));
+        }
+        self.backed.insert(address, end);
+        Ok(())
+    }
+
+    /// Takes the memory away from addresses, whatever pieces it was given in.
+    fn unback(&mut self, address: u64, end: u64) {
+        let pieces: Vec<(u64, u64)> = self
+            .backed
+            .range(..end)
+            .rev()
+            .take_while(|(_, e)| **e > address)
+            .map(|(s, e)| (*s, *e))
+            .collect();
+        for (start, stop) in pieces {
+            self.backed.remove(&start);
+            self.held -= stop.min(end) - start.max(address);
+            if start < address {
+                self.backed.insert(start, address);
+            }
+            if stop > end {
+                self.backed.insert(end, stop);
+            }
+        }
+    }
+
+    /// Memory that was held before the recording begins.
+    pub fn hold(&mut self, address: u64, size: u64) -> Result<(), DriverError> {
+        self.back(address, size)
+    }
+
     fn inside_a_range(&self, address: u64) -> bool {
         self.ranges
             .iter()
@@ -104,14 +160,18 @@ impl Scripted {
 
 impl Driver for Scripted {
     fn alloc(&mut self, size: u64) -> Result<u64, DriverError> {
-        self.expect(Action::SegmentAlloc, None, Some(size))
-            .map(|e| e.address)
-            .ok_or(DriverError::OutOfMemory)
+        let call = self.expect(Action::SegmentAlloc, None, Some(size));
+        let address = call.ok_or(DriverError::OutOfMemory)?.address;
+        self.back(address, size)?;
+        Ok(address)
     }
 
     fn free(&mut self, address: u64) -> Result<(), DriverError> {
         if self.expect(Action::SegmentFree, Some(address), None).is_none() {
             self.note_unexpected(format!("segment_free {address:#x}"));
+        }
+        if let Some(end) = self.backed.get(&address).copied() {
+            self.unback(address, end);
         }
         Ok(())
     }
@@ -128,15 +188,26 @@ impl Driver for Scripted {
         Ok(self.total)
     }
 
-    /// The log has no reservations: the base is the next address mapped outside all ranges.
+    /// The log has no reservations. A fresh range is mapped next, from its start; if that failed, the base is the first
+    /// address that is ever mapped outside all ranges.
     fn reserve(&mut self, size: u64) -> Result<u64, DriverError> {
-        let maps = self.calls[self.next..]
+        let mut maps = self.calls[self.next..]
             .iter()
-            .filter(|e| e.action == Action::SegmentMap);
-        let base = maps
-            .map(|e| e.address)
-            .find(|a| !self.inside_a_range(*a))
-            .ok_or(DriverError::OutOfMemory)?;
+            .take_while(|e| e.action == Action::SegmentMap);
+        let base = match maps.next() {
+            Some(next) => next.address,
+            None => {
+                let maps = self.calls[self.next..]
+                    .iter()
+                    .filter(|e| e.action == Action::SegmentMap);
+                maps.map(|e| e.address)
+                    .find(|a| !self.inside_a_range(*a))
+                    .ok_or(DriverError::OutOfMemory)?
+            }
+        };
+        if base == 0 || base.checked_add(size).is_none() || self.ranges.iter().any(|(b, _)| *b == base) {
+            return Err(DriverError::OutOfMemory);
+        }
         self.ranges.push((base, size));
         Ok(base)
     }
@@ -148,9 +219,9 @@ impl Driver for Scripted {
 
     fn map(&mut self, address: u64, granule: u64, count: u64) -> Result<(), DriverError> {
         let size = granule.checked_mul(count).ok_or(DriverError::OutOfMemory)?;
-        self.expect(Action::SegmentMap, Some(address), Some(size))
-            .map(|_| ())
-            .ok_or(DriverError::OutOfMemory)
+        let call = self.expect(Action::SegmentMap, Some(address), Some(size));
+        call.ok_or(DriverError::OutOfMemory)?;
+        self.back(address, size)
     }
 
     fn unmap(&mut self, address: u64, granule: u64, count: u64) -> Result<(), DriverError> {
@@ -158,6 +229,7 @@ impl Driver for Scripted {
         if self.expect(Action::SegmentUnmap, Some(address), Some(size)).is_none() {
             self.note_unexpected(format!("segment_unmap {address:#x} of {size} bytes"));
         }
+        self.unback(address, address.saturating_add(size));
         Ok(())
     }
 

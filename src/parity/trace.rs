@@ -1,6 +1,6 @@
 //! Trace recordings: one process on a real card, every operation with the counters after it and torch's own event log.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::scripted::{Event, Scripted};
 use super::tally::{Counters, Tally};
 use crate::allocator::{
-    Action, AllocError, Allocator, Config, OutOfMemory, Report, Rules, SegmentReport, Settings, TraceEntry,
+    Action, AllocError, Allocator, Config, OomKind, OutOfMemory, Report, Rules, SegmentReport, Settings, TraceEntry,
 };
 use crate::driver::StreamId;
 
@@ -103,7 +103,7 @@ pub(super) fn assumed_total(events: &[Event]) -> u64 {
 
 /// Replays a trace with operations; without any it is a bare event log.
 pub(super) fn replay(text: &str, over: Option<&Rules>) -> anyhow::Result<Tally> {
-    let trace: Trace = serde_json::from_str(text).map_err(|e| anyhow!("{e}"))?;
+    let trace: Trace = serde_json::from_str(text).map_err(|e| anyhow!("not a recording: {e}"))?;
     let mut tally = Tally::default();
     let rules = match over {
         Some(rules) => rules.clone(),
@@ -126,6 +126,10 @@ struct Run<'a> {
     passed: usize,
     ours: Vec<TraceEntry>,
     live: HashMap<u64, u64>,
+    /// Requests that ran out of memory here only.
+    refused: HashSet<u64>,
+    /// The other stream that a pending block waits for.
+    waits_for: HashMap<u64, StreamId>,
 }
 
 impl<'a> Run<'a> {
@@ -157,6 +161,8 @@ impl<'a> Run<'a> {
             passed: 0,
             ours: Vec::new(),
             live: HashMap::new(),
+            refused: HashSet::new(),
+            waits_for: HashMap::new(),
         })
     }
 
@@ -203,7 +209,21 @@ impl<'a> Run<'a> {
         Ok(StreamId(*handle))
     }
 
+    /// Where several streams hold blocks back, the order in which they let go is the recording's.
+    fn order_streams(&mut self) {
+        let ahead = self.recorded[self.passed.min(self.recorded.len())..].iter();
+        let own = ahead.take_while(|e| e.action != Action::FreeRequested && e.action != Action::Alloc);
+        let completed = own.filter(|e| e.action == Action::FreeCompleted);
+        let streams: Vec<StreamId> = completed.filter_map(|e| self.waits_for.remove(&e.address)).collect();
+        if streams.len() > 1 {
+            self.allocator.order_streams(&streams);
+        }
+    }
+
     fn step(&mut self, op: &Op, tally: &mut Tally, context: &impl Fn() -> String) -> anyhow::Result<()> {
+        if matches!(op.op.as_str(), "alloc" | "empty_cache") && !self.waits_for.is_empty() {
+            self.order_streams();
+        }
         match op.op.as_str() {
             "alloc" => self.alloc(op, tally, context)?,
             "free" => self.free(op)?,
@@ -234,10 +254,15 @@ impl<'a> Run<'a> {
                 }
             }
             Err(AllocError::OutOfMemory(error)) => {
-                self.allocator.driver_mut().pass_oom();
+                if error.kind == OomKind::Exhausted {
+                    self.allocator.driver_mut().pass_oom();
+                }
                 match &op.oom {
                     Some(text) => compare_sentence(&error, text, tally, context),
-                    None => tally.differ(|| format!("{}: out of memory here only: {error}", context())),
+                    None => {
+                        self.refused.insert(id);
+                        tally.differ(|| format!("{}: out of memory here only: {error}", context()));
+                    }
                 }
             }
             Err(error) => return Err(error.into()),
@@ -254,6 +279,9 @@ impl<'a> Run<'a> {
         if op.record_stream.is_some() {
             let stream = self.stream(op.record_stream)?;
             self.allocator.record_stream(address, stream)?;
+            if self.allocator.block(address).is_some_and(|b| b.stream != stream) {
+                self.waits_for.insert(address, stream);
+            }
         }
         Ok(self.allocator.free(address)?)
     }
