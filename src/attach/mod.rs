@@ -5,13 +5,14 @@
 //! - `image`, `class`, `typeinfo`: from the ELF images in its memory to the allocator object and its class;
 //! - `native`, `layout`, `counters`: from the object to the devices, and to proven places of the counters;
 //! - `snapshot`: a consistent copy of them while the process works;
-//! - `survey`: what is worth a slower look: GPU, memory limit, largest free block;
+//! - `survey`, `free`, `card`: what is worth a slower look: memory limit, largest free block, which card it is;
 //! - `search`: repeated attempts at processes that are not ready yet;
 //! - `refusal`: the sentence for everything that can be in the way.
 //!
 //! Invariant: nothing here trusts the target. Every length is bounded, every address is checked against its mappings or
 //! by the kernel, and a layout that does not prove itself is *unknown*.
 
+mod card;
 mod class;
 mod counters;
 mod free;
