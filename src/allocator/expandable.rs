@@ -137,11 +137,19 @@ impl<D: Driver> Allocator<D> {
         self.heap.return_bytes(lane, last - first);
         self.heap.log(Action::SegmentUnmap, middle, first, last - first);
         if !self.heap.blocks[middle].is_split() {
-            self.driver.unreserve(range.base, range.size)?;
-            self.heap.remove_unmapped(middle);
-            self.heap.remove_segment(middle);
-            self.ranges.remove(&number);
+            self.unreserve(middle)?;
         }
+        Ok(())
+    }
+
+    /// Gives a range back that is one unmapped block.
+    pub(super) fn unreserve(&mut self, id: BlockId) -> Result<(), AllocError> {
+        let number = self.heap.blocks[id].segment;
+        let range = self.ranges[&number];
+        self.driver.unreserve(range.base, range.size)?;
+        self.heap.remove_unmapped(id);
+        self.heap.remove_segment(id);
+        self.ranges.remove(&number);
         Ok(())
     }
 }

@@ -41,17 +41,27 @@ impl<D: Driver> Allocator<D> {
             if freeable {
                 self.release_half(index, true)?;
                 self.release_half(index, false)?;
-                self.drop_if_empty(index);
+                self.drop_if_empty(index)?;
             }
         }
         Ok(())
     }
 
-    fn drop_if_empty(&mut self, index: u32) {
+    /// Forgets a pool that nobody uses and that holds no memory, with the address ranges that it reserved in vain.
+    fn drop_if_empty(&mut self, index: u32) -> Result<(), AllocError> {
         let pool = self.heap.pool(index);
-        if pool.reserved == 0 && pool.users == 0 && self.redirections.iter().all(|r| r.pool != index) {
-            self.heap.drop_pool(index);
+        if pool.reserved > 0 || pool.users > 0 || self.redirections.iter().any(|r| r.pool == index) {
+            return Ok(());
         }
+        for small in [true, false] {
+            for lane in self.heap.lanes_of(index, small) {
+                while let Some((_, id)) = self.heap.lanes[lane as usize].unmapped.first().copied() {
+                    self.unreserve(id)?;
+                }
+            }
+        }
+        self.heap.drop_pool(index);
+        Ok(())
     }
 
     fn assert(&self, what: &'static str) -> AllocError {

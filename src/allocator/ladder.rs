@@ -57,7 +57,7 @@ impl<D: Driver> Allocator<D> {
         }
     }
 
-    /// Whether a request would be served from the cache now, without a driver call.
+    /// Whether a request would be served from the cache now, without a driver call. Pending blocks stay out of it.
     pub fn would_hit(&mut self, size: u64, stream: StreamId) -> bool {
         if size == 0 || size >= ONE_EXABYTE {
             return false;
