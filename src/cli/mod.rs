@@ -175,6 +175,8 @@ pub enum Task {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
+    /// Check libraries, driver, devices, permissions and terminal; exit 0, 1 (warnings) or 2 (failures)
+    Doctor,
     /// Print the key table in Markdown, as the README has it
     #[command(hide = true)]
     Keys,

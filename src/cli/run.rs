@@ -21,6 +21,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Task::Experiment { format }) => experiment(&options, format),
         Some(Task::ExperimentChild { options: text }) => experiment_child(&options, &text),
         Some(Task::Parity { files, format }) => parity(&options, &files, format),
+        Some(Task::Doctor) => doctor(&options),
         None if options.once || options.json => look(&options),
         None => dashboard(&options),
     };
@@ -138,4 +139,22 @@ fn parity(options: &Options, files: &[std::path::PathBuf], format: Format) -> an
     let equal = crate::parity::run(files, format, rules, &mut out);
     print(&out)?;
     Ok(u8::from(!equal?))
+}
+
+fn doctor(options: &Options) -> anyhow::Result<u8> {
+    let root = ProcRoot::default();
+    let torch = |pid: u32| {
+        crate::attach::Attached::find(&root, pid).map(|attached| {
+            let library = crate::source::printable::printable(attached.library().as_os_str().as_encoded_bytes(), 200);
+            format!("{} by {} ({})", library, attached.route().describe(), attached.describe_layout())
+        })
+    };
+    let report = crate::doctor::examine(&crate::doctor::Scene::here(options.nvml.clone(), &torch));
+    let text = if options.json {
+        format!("{:#}\n", report.json())
+    } else {
+        report.text()
+    };
+    print(text.as_bytes())?;
+    Ok(report.exit_code())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attach::{Attached, DeviceRead, ProcRoot, Read};
+use crate::attach::{Attached, DeviceRead, ProcRoot, Read, Search};
 use crate::clock::{Clock, Moment};
 use crate::reading::{Reading, WhyKind};
 use crate::sample::sampler::{CounterSource, CounterSources, CountersRead, Target};
@@ -55,6 +55,7 @@ pub struct TorchCounters {
     pid: u32,
     root: ProcRoot,
     clock: Arc<dyn Clock>,
+    search: Search,
     attached: Option<Attached>,
     looked_at: Option<Moment>,
     surveyed_at: Option<Moment>,
@@ -68,6 +69,7 @@ impl TorchCounters {
             pid,
             root,
             clock,
+            search: Search::default(),
             attached: None,
             looked_at: None,
             surveyed_at: None,
@@ -81,7 +83,7 @@ impl TorchCounters {
             return;
         }
         self.looked_at = Some(now);
-        match Attached::find(&self.root, self.pid) {
+        match self.search.find(&self.root, self.pid) {
             Reading::Is(attached) => {
                 tracing::info!(pid = self.pid, "attached");
                 self.attached = Some(attached);
