@@ -82,6 +82,7 @@ fn sample(i: u64) -> Sample {
         }),
         counters: Reading::Is(Arc::new(stats)),
         counters_stale: false,
+        cuda_index: None,
         own: OwnCost::default(),
     }
 }
@@ -99,7 +100,7 @@ fn app(glyphs: GlyphSet) -> App {
         budget: None,
         folder: ".".into(),
     };
-    let mut app = App::new(setup, History::new(), None, Shape::default(), Dtype::Float32);
+    let mut app = App::new(setup, History::new(), None, &Shape::default(), Dtype::Float32);
     for i in 1..=POINTS {
         let sample = sample(i);
         let at = sample.at;
@@ -126,16 +127,16 @@ fn charts(data: &[Vec<(f64, f64)>; 4], buf: &mut Buffer) {
             .data(points);
         Chart::new(vec![dataset])
             .block(Block::bordered().title("panel"))
-            .x_axis(
-                Axis::default()
-                    .bounds([0.0, POINTS as f64])
-                    .labels([Line::from("-60 s"), Line::from("-30 s"), Line::from("now")]),
-            )
-            .y_axis(
-                Axis::default()
-                    .bounds([0.0, 1600.0])
-                    .labels([Line::from("0"), Line::from("800"), Line::from("1600")]),
-            )
+            .x_axis(Axis::default().bounds([0.0, POINTS as f64]).labels([
+                Line::from("-60 s"),
+                Line::from("-30 s"),
+                Line::from("now"),
+            ]))
+            .y_axis(Axis::default().bounds([0.0, 1600.0]).labels([
+                Line::from("0"),
+                Line::from("800"),
+                Line::from("1600"),
+            ]))
             .style(Style::new())
             .render(area, buf);
     }

@@ -35,6 +35,7 @@ fn sample(tick: u64) -> Sample {
         device: Arc::new(DeviceSample::not_yet()),
         counters: Reading::not_yet(),
         counters_stale: false,
+        cuda_index: None,
         own: OwnCost::default(),
     }
 }

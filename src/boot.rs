@@ -70,7 +70,7 @@ fn open_nvml(path: Option<&Path>) -> Result<(Nvml, Vec<DeviceIdentity>), Why> {
 ///
 /// # Errors
 /// A device that was asked for is not there, or `--backend cuda` without a device; the sentence names the next step.
-pub fn find(options: &Options, spec: SimSpec, visible: Option<&str>) -> Result<Found, String> {
+pub fn find(options: &Options, spec: &SimSpec, visible: Option<&str>) -> Result<Found, String> {
     let watching = !options.pid.is_empty();
     let simulated = |note: Option<String>| {
         let device = SimDevice::new(spec.clone());
@@ -115,13 +115,20 @@ pub fn find(options: &Options, spec: SimSpec, visible: Option<&str>) -> Result<F
 /// The devices that `wanted` names (index, UUID or its beginning, PCI bus id), in that order. Without a wish, those that
 /// CUDA_VISIBLE_DEVICES names by UUID; its plain numbers count in CUDA's own order, which a monitor does not know, and so
 /// hide nothing.
-pub fn select(devices: &[DeviceIdentity], wanted: &[String], visible: Option<&str>) -> Result<Vec<DeviceIdentity>, String> {
+pub fn select(
+    devices: &[DeviceIdentity],
+    wanted: &[String],
+    visible: Option<&str>,
+) -> Result<Vec<DeviceIdentity>, String> {
     let matches = |device: &DeviceIdentity, name: &str| {
         let name = name.trim();
         device.index.to_string() == name
             || (name.len() >= 8 && device.uuid.starts_with(name))
             || device.pci.value().is_some_and(|pci| {
-                pci.eq_ignore_ascii_case(name) || pci.to_ascii_lowercase().ends_with(&format!(":{}", name.to_ascii_lowercase()))
+                pci.eq_ignore_ascii_case(name)
+                    || pci
+                        .to_ascii_lowercase()
+                        .ends_with(&format!(":{}", name.to_ascii_lowercase()))
             })
     };
     if wanted.is_empty() {
@@ -178,7 +185,11 @@ mod tests {
         assert_eq!(chosen(&["GPU-bbbbbbbb"], None), Ok(vec![1]));
         assert_eq!(chosen(&["65:00.0"], None), Ok(vec![1]));
         assert_eq!(chosen(&[], Some("GPU-bbbbbbbb-2")), Ok(vec![1]));
-        assert_eq!(chosen(&[], Some("1")), Ok(vec![0, 1]), "CUDA's numbers are not the monitor's");
+        assert_eq!(
+            chosen(&[], Some("1")),
+            Ok(vec![0, 1]),
+            "CUDA's numbers are not the monitor's"
+        );
         assert!(chosen(&["7"], None).unwrap_err().contains("there are 0"));
         assert!(!chosen(&["\x1b[2J"], None).unwrap_err().contains('\x1b'));
     }

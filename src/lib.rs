@@ -4,8 +4,8 @@
 pub mod allocator;
 pub mod app;
 pub mod attach;
-pub mod budget;
 pub mod boot;
+pub mod budget;
 pub mod cli;
 pub mod clock;
 pub mod doctor;

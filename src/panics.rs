@@ -58,6 +58,9 @@ mod tests {
     #[test]
     fn a_caught_panic_is_its_text() {
         assert_eq!(super::caught(|| 5), Ok(5));
-        assert_eq!(super::caught(|| -> i32 { panic!("no {}", "driver") }), Err("no driver".into()));
+        assert_eq!(
+            super::caught(|| -> i32 { panic!("no {}", "driver") }),
+            Err("no driver".into())
+        );
     }
 }

@@ -110,6 +110,7 @@ impl CounterSource for Counters {
         CountersRead {
             counters: Reading::Is(Arc::new(stats)),
             stale: false,
+            cuda_index: None,
         }
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::sample::Sample;
+use crate::sample::history::History;
 use crate::source::host::facts::ProcessKey;
 use crate::source::processes::ProcessTable;
 use crate::source::readers::AllocatorsRead;
-use crate::sample::history::History;
 use crate::ui::Look;
 use crate::ui::axis::Scale;
 use crate::units::Bytes;
@@ -215,7 +215,7 @@ pub struct App {
 }
 
 /// The default length of the time axis.
-pub const DEFAULT_ZOOM: Duration = Duration::from_secs(60);
+pub const DEFAULT_ZOOM: Duration = Duration::from_mins(1);
 
 /// Histories kept of processes that are not watched now.
 const SHELVED: usize = 4;
@@ -225,7 +225,7 @@ const LOG: usize = 500;
 
 impl App {
     /// An application with nothing read yet.
-    pub fn new(setup: Setup, history: History, watched: Option<u32>, shape: Shape, dtype: Dtype) -> Self {
+    pub fn new(setup: Setup, history: History, watched: Option<u32>, shape: &Shape, dtype: Dtype) -> Self {
         App {
             setup,
             history,

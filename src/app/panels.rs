@@ -69,8 +69,12 @@ impl App {
             role,
             now: now.map_or("-".into(), |n| Bytes(n).to_string()),
             change: change(now, self.baseline[i]),
-            peak: facts.peak.map_or(String::new(), |(at, word)| format!("{word} {}", Bytes(at))),
-            limit: facts.limit.map_or(String::new(), |(at, word)| format!("{word} {}", Bytes(at))),
+            peak: facts
+                .peak
+                .map_or(String::new(), |(at, word)| format!("{word} {}", Bytes(at))),
+            limit: facts
+                .limit
+                .map_or(String::new(), |(at, word)| format!("{word} {}", Bytes(at))),
             note: facts.note,
             curve,
             axis,
@@ -106,7 +110,11 @@ impl App {
             _ => self.counter(i, sample),
         };
         if let Reading::Missing(why) = &facts.now {
-            let role = if matches!(why.kind, WhyKind::Absent | WhyKind::NotYet) { Role::Dim } else { Role::Warn };
+            let role = if matches!(why.kind, WhyKind::Absent | WhyKind::NotYet) {
+                Role::Dim
+            } else {
+                Role::Warn
+            };
             facts.note = Some(Piece::new(why.text.to_string(), role));
         }
         facts
@@ -114,7 +122,9 @@ impl App {
 
     /// Sampled maximum: since the start, or since `R`; said to be sampled, since a peak between samples is not in it.
     fn sampled(&self, i: usize) -> Option<(u64, &'static str)> {
-        self.history.sampled_peak(METRICS[i].0).map(|h| (h.0, if self.since_reset { "max since R" } else { "max seen" }))
+        self.history
+            .sampled_peak(METRICS[i].0)
+            .map(|h| (h.0, if self.since_reset { "max since R" } else { "max seen" }))
     }
 
     fn ram(&self, sample: &Sample) -> Facts {
@@ -125,7 +135,11 @@ impl App {
             Some(format!("anon {} file {}", part(&h.anon)?, part(&h.file)?))
         });
         let limit = sample.ceiling.value().and_then(|c| {
-            let word = if c.cgroup_limit.value().is_some() { "cgroup limit" } else { "of" };
+            let word = if c.cgroup_limit.value().is_some() {
+                "limit"
+            } else {
+                "of"
+            };
             c.limit().value().map(|b| (b.0, word))
         });
         Facts {
@@ -177,15 +191,17 @@ impl App {
             }),
             (Some(_), _) => memory.map(|m| (m.total.0, "of")),
         };
-        let note = sample
-            .counters_stale
-            .then(|| Piece::new("stale", Role::Warn));
+        let note = sample.counters_stale.then(|| Piece::new("stale", Role::Warn));
         Facts {
             now: stats.and_then(|s| match positive(s.current) {
                 Some(v) => Reading::Is(Bytes(v)),
                 None => Reading::missing(WhyKind::Impossible, "the counter is negative"),
             }),
-            peak: if self.watched.is_some() && self.since_reset { self.sampled(i) } else { own_peak },
+            peak: if self.watched.is_some() && self.since_reset {
+                self.sampled(i)
+            } else {
+                own_peak
+            },
             limit,
             note,
         }

@@ -15,14 +15,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::terminal::{Screen, restore};
 use super::{App, Effect, Event, Setup};
+use crate::attach::ProcRoot;
 use crate::boot::{self, Found};
 use crate::budget::Budget;
 use crate::cli::Options;
 use crate::clock::{Clock, RealClock};
 use crate::driver::sim::SimSpec;
-use crate::sample::history::History;
-use crate::attach::ProcRoot;
 use crate::sample::Sample;
+use crate::sample::history::History;
 use crate::sample::sampler::{Plan, Sampler, SamplerControl, Target};
 
 use crate::source::host::HostSource;
@@ -146,12 +146,12 @@ impl Dashboard {
             },
             History::new(),
             watched,
-            options.shape.clone(),
+            &options.shape,
             options.dtype,
         );
         let asked = options.clone();
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let booting = tokio::task::spawn_blocking(move || boot::find(&asked, spec, visible.as_deref()));
+        let booting = tokio::task::spawn_blocking(move || boot::find(&asked, &spec, visible.as_deref()));
         Dashboard {
             app,
             clock: clock.clone(),
@@ -188,13 +188,13 @@ impl Dashboard {
             let frame_at = self.drawn_at + FRAME;
             let event = tokio::select! {
                 biased;
-                kind = signals.next() => match kind {
-                    Some(kind) => return Ok(End::Signal(kind)),
-                    None => {
-                        self.suspend(screen)?;
-                        continue;
+                kind = signals.next() => {
+                    if let Some(kind) = kind {
+                        return Ok(End::Signal(kind));
                     }
-                },
+                    self.suspend(screen)?;
+                    continue;
+                }
                 event = next_key(self.keys.as_mut()) => match event {
                     Some(Ok(TerminalEvent::Key(key))) => Event::Key(key),
                     Some(Ok(TerminalEvent::Resize(..))) => {
@@ -255,7 +255,7 @@ impl Dashboard {
         if name == "main" {
             fail();
         } else {
-            let _ = std::thread::Builder::new().name(name).spawn(move || fail());
+            let _ = std::thread::Builder::new().name(name).spawn(fail);
         }
     }
 
@@ -278,7 +278,9 @@ impl Dashboard {
                     }
                 }
                 Effect::Stopped(pids) => self.stopped = pids,
-                Effect::Signal(key, number) => self.app.tell(crate::source::signal::send(&ProcRoot::default(), key, number)),
+                Effect::Signal(key, number) => {
+                    self.app.tell(crate::source::signal::send(&ProcRoot::default(), key, number));
+                }
                 Effect::NextDevice => self.next_device(),
                 Effect::WriteScreen(path) => {
                     let light = self.options.theme == Some(ui::theme::Scheme::Light);
@@ -306,7 +308,10 @@ impl Dashboard {
             Some(worker) => {
                 if !worker.send(command) {
                     let why = worker.latest().ended.clone();
-                    self.app.tell(why.as_deref().unwrap_or("the allocator's thread has ended: restart alloctop"));
+                    self.app.tell(
+                        why.as_deref()
+                            .unwrap_or("the allocator's thread has ended: restart alloctop"),
+                    );
                 }
             }
             None => self.waiting.push(command),
@@ -351,7 +356,9 @@ impl Dashboard {
                 self.tables = Some(handle.table);
                 self.control = Some(handle.control);
             }
-            Err(error) => self.app.say(format!("no thread for the sampler: {error}; nothing is read")),
+            Err(error) => self
+                .app
+                .say(format!("no thread for the sampler: {error}; nothing is read")),
         }
         for command in std::mem::take(&mut self.waiting) {
             self.send(command);

@@ -30,13 +30,13 @@ pub struct Sizes {
 
 impl Sizes {
     /// The list with `first` chosen; a shape that is not in the list is put in its place.
-    pub fn new(first: Shape, dtype: Dtype) -> Self {
+    pub fn new(first: &Shape, dtype: Dtype) -> Self {
         let mut shapes: Vec<Shape> = SHAPES.iter().filter_map(|d| Shape::new(d.to_vec()).ok()).collect();
-        if !shapes.contains(&first) {
+        if !shapes.contains(first) {
             shapes.push(first.clone());
         }
         shapes.sort_by_key(Shape::elements);
-        let at = shapes.iter().position(|s| *s == first).unwrap_or_default();
+        let at = shapes.iter().position(|s| s == first).unwrap_or_default();
         Sizes { shapes, at, dtype }
     }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn steps_through_growing_sizes_and_stops_at_the_ends() {
-        let mut sizes = Sizes::new(Shape::default(), Dtype::Float32);
+        let mut sizes = Sizes::new(&Shape::default(), Dtype::Float32);
         assert_eq!(sizes.bytes(), Some(Bytes(800_000_000)));
         let mut last = sizes.bytes();
         for _ in 0..20 {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_shape_of_ones_own_stands_in_order() {
-        let mut sizes = Sizes::new("300x300".parse().unwrap(), Dtype::Float16);
+        let mut sizes = Sizes::new(&"300x300".parse().unwrap(), Dtype::Float16);
         assert_eq!(sizes.bytes(), Some(Bytes(180_000)));
         sizes.larger();
         assert_eq!(sizes.shape().to_string(), "512x512");

@@ -46,7 +46,13 @@ impl Row<'_> {
 
 impl App {
     fn groups(&self) -> Vec<Group> {
-        let mut groups: Vec<Group> = self.worker.report.segments.iter().map(|s| (s.small, s.stream)).collect();
+        let mut groups: Vec<Group> = self
+            .worker
+            .report
+            .segments
+            .iter()
+            .map(|s| (s.small, s.stream))
+            .collect();
         groups.sort_unstable();
         groups.dedup();
         groups
@@ -85,7 +91,10 @@ impl App {
         }
         self.strip_state = state;
         let lengths: Vec<usize> = self.strip_rows().iter().map(|r| r.blocks().count()).collect();
-        state.row = state.row.saturating_add_signed(rows).min(lengths.len().saturating_sub(1));
+        state.row = state
+            .row
+            .saturating_add_signed(rows)
+            .min(lengths.len().saturating_sub(1));
         let length = lengths.get(state.row).copied().unwrap_or_default();
         state.block = state.block.saturating_add_signed(blocks).min(length.saturating_sub(1));
         self.strip_state = state;
@@ -138,7 +147,10 @@ impl App {
         let mut detail = if focus { self.strip_detail(&rows) } else { Vec::new() };
         if rows.is_empty() {
             detail.push(match self.watched {
-                Some(_) => "The segments of another process are not visible from outside: its counters are read, nothing else.".into(),
+                Some(_) => {
+                    "The segments of another process are not visible from outside: its counters are read, nothing else."
+                        .into()
+                }
                 None => "The allocator holds no segment: g allocates a block.".into(),
             });
         }
@@ -207,12 +219,12 @@ impl App {
             BlockState::Free => "cached",
         };
         let live = self.worker.blocks.iter().find(|b| b.address == block.address);
-        let mut line = format!("{:x}: {state}, block {}", block.address, Bytes(block.size));
+        let mut text = format!("{:x}: {state}, block {}", block.address, Bytes(block.size));
         if block.requested > 0 {
-            line += &format!(", asked for {}", Bytes(block.requested));
+            text += &format!(", asked for {}", Bytes(block.requested));
         }
         if let Some(live) = live {
-            line += &format!(
+            text += &format!(
                 ", #{} {} {}, {} old",
                 live.key.0,
                 live.shape,
@@ -220,8 +232,12 @@ impl App {
                 span(self.now.since(live.made))
             );
         }
-        line += if self.strip_state.detail { "" } else { " (Enter: its history)" };
-        let mut lines = vec![line];
+        text += if self.strip_state.detail {
+            ""
+        } else {
+            " (Enter: its history)"
+        };
+        let mut lines = vec![text];
         if self.strip_state.detail {
             lines.extend(
                 self.log

@@ -114,7 +114,10 @@ pub struct TableState {
 }
 
 /// Bytes of a counter over all devices of a process.
-fn over_devices(read: &[crate::attach::DeviceRead], counter: impl Fn(&crate::attach::DeviceRead) -> i64) -> Option<u64> {
+fn over_devices(
+    read: &[crate::attach::DeviceRead],
+    counter: impl Fn(&crate::attach::DeviceRead) -> i64,
+) -> Option<u64> {
     u64::try_from(read.iter().map(counter).sum::<i64>()).ok()
 }
 
@@ -203,7 +206,12 @@ impl App {
                 b.user.value().map_or("", String::as_str),
             ),
             SortBy::Age => {
-                let age = |r: &ProcessRow| r.facts.value().and_then(|f| f.age.value()).map(|d| d.as_millis() as u64);
+                let age = |r: &ProcessRow| {
+                    r.facts
+                        .value()
+                        .and_then(|f| f.age.value())
+                        .map(|d| d.as_millis() as u64)
+                };
                 largest_first(age(a), age(b))
             }
             SortBy::Command => text(&command(a), &command(b)),
@@ -259,7 +267,9 @@ impl App {
             self.tell(format!("reading the allocator of process {pid} again"));
         } else {
             self.processes.stopped.push(pid);
-            self.tell(format!("the allocator of process {pid} is not read any more: A resumes it"));
+            self.tell(format!(
+                "the allocator of process {pid} is not read any more: A resumes it"
+            ));
         }
         vec![Effect::Stopped(self.processes.stopped.clone())]
     }
@@ -307,9 +317,7 @@ impl App {
             KeyCode::Backspace => {
                 self.processes.filter.pop();
             }
-            KeyCode::Char(c)
-                if !key.modifiers.contains(KeyModifiers::CONTROL) && self.processes.filter.len() < 200 =>
-            {
+            KeyCode::Char(c) if !key.modifiers.contains(KeyModifiers::CONTROL) && self.processes.filter.len() < 200 => {
                 self.processes.filter.push(c);
             }
             _ => {}
@@ -332,7 +340,12 @@ fn tree<'a>(rows: &[&'a ProcessRow]) -> Vec<(usize, &'a ProcessRow)> {
     }
     let mut out = Vec::new();
     let mut done = HashSet::new();
-    let mut todo: Vec<(usize, &ProcessRow)> = rows.iter().rev().filter(|r| parent(r).is_none()).map(|r| (0, *r)).collect();
+    let mut todo: Vec<(usize, &ProcessRow)> = rows
+        .iter()
+        .rev()
+        .filter(|r| parent(r).is_none())
+        .map(|r| (0, *r))
+        .collect();
     while let Some((depth, row)) = todo.pop() {
         if done.insert(row.pid) {
             out.push((depth, row));

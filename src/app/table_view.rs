@@ -3,6 +3,7 @@
 use super::table::{SIGNALS, Victim};
 use super::{App, Focus};
 use crate::reading::Reading;
+use crate::source::host::facts::ProcessFacts;
 use crate::source::processes::{FamilyBasis, ProcessRow};
 use crate::ui::text::span;
 use crate::ui::theme::Role;
@@ -73,7 +74,7 @@ impl App {
         let context = vram
             .zip(figures.reserved)
             .map(|(v, r)| SignedBytes(i128::from(v) - i128::from(r)));
-        let inner = facts.and_then(|f| f.inner_pid());
+        let inner = facts.and_then(ProcessFacts::inner_pid);
         let pid = inner.map_or(row.pid.to_string(), |inner| format!("{}/{inner}", row.pid));
         let gpus: Vec<String> = row.devices.iter().map(|d| d.index.to_string()).collect();
         let (host, word) = match (row.pss.value(), row.rss.value()) {

@@ -102,12 +102,15 @@ impl App {
     /// What an action does.
     fn act(&mut self, action: Action) -> Vec<Effect> {
         match action {
-            Action::AllocGpu | Action::AllocCpu | Action::Delete | Action::DeleteAll | Action::Flush => {
-                return self.own_action(action);
-            }
-            Action::Stream | Action::RecordAndDelete | Action::BusyStream | Action::OutOfMemory => {
-                return self.own_action(action);
-            }
+            Action::AllocGpu
+            | Action::AllocCpu
+            | Action::Delete
+            | Action::DeleteAll
+            | Action::Flush
+            | Action::Stream
+            | Action::RecordAndDelete
+            | Action::BusyStream
+            | Action::OutOfMemory => return self.own_action(action),
             Action::Smaller => self.sizes.smaller(),
             Action::Larger => self.sizes.larger(),
             Action::Configure => self.open = Open::Configure(self.worker.conf.clone()),
@@ -250,7 +253,10 @@ impl App {
     }
 
     fn zoom_by(&mut self, step: isize) {
-        let at = ZOOMS.iter().position(|z| *z >= self.zoom.as_secs()).unwrap_or(ZOOMS.len() - 1);
+        let at = ZOOMS
+            .iter()
+            .position(|z| *z >= self.zoom.as_secs())
+            .unwrap_or(ZOOMS.len() - 1);
         let next = at.saturating_add_signed(step).min(ZOOMS.len() - 1);
         self.zoom = Duration::from_secs(ZOOMS[next]);
         self.tell(format!("time axis {}", crate::ui::text::span(self.zoom)));
@@ -311,7 +317,6 @@ impl App {
         }
         if self.focus == Focus::Strip {
             return match by.abs() {
-                1 => self.move_in_strip(0, by, 0),
                 10 => self.move_in_strip(0, 0, by.signum()),
                 _ => self.move_in_strip(0, by, 0),
             };
@@ -379,14 +384,13 @@ impl App {
                 // The pane stops at the last page; a position far beyond it would swallow the next key up.
                 *at = (*at).min(super::view::overlay_lines(self.setup.readonly));
             }
-            (Open::Signal(_, at), Action::RowUp) => *at = at.saturating_sub(1),
+            (Open::Signal(_, at) | Open::Write(at), Action::RowUp) => *at = at.saturating_sub(1),
             (Open::Signal(_, at), Action::RowDown) => *at = (*at + 1).min(super::table::SIGNALS.len() - 1),
             (Open::Signal(victim, at), Action::Watch) => {
                 let effect = Effect::Signal(victim.key, super::table::SIGNALS[*at].1);
                 self.open = Open::Nothing;
                 return Some(vec![effect]);
             }
-            (Open::Write(at), Action::RowUp) => *at = at.saturating_sub(1),
             (Open::Write(at), Action::RowDown) => *at = (*at + 1).min(super::view::WRITABLE.len() - 1),
             (Open::Write(at), Action::Watch) => {
                 let at = *at;
@@ -401,7 +405,11 @@ impl App {
     /// Enter in the chooser of what to write.
     fn write(&mut self, at: usize) -> Vec<Effect> {
         let stamp = self.now.0.as_millis();
-        let path = |kind: &str| self.setup.folder.join(format!("alloctop-{}-{stamp}.{kind}", self.setup.own_pid));
+        let path = |kind: &str| {
+            self.setup
+                .folder
+                .join(format!("alloctop-{}-{stamp}.{kind}", self.setup.own_pid))
+        };
         match at {
             0 if self.watched.is_some() => {
                 self.tell("a snapshot needs our own allocator: of another process only counters are read");

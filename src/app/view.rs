@@ -66,8 +66,17 @@ impl App {
     }
 
     fn time_axis(&self, (from, to): (Moment, Moment)) -> TimeAxis {
-        let back = self.paused.as_ref().map_or(std::time::Duration::ZERO, |p| self.now.since(p.cursor));
-        let label = |ago: std::time::Duration| if ago.is_zero() { "now".into() } else { format!("-{}", span(ago)) };
+        let back = self
+            .paused
+            .as_ref()
+            .map_or(std::time::Duration::ZERO, |p| self.now.since(p.cursor));
+        let label = |ago: std::time::Duration| {
+            if ago.is_zero() {
+                "now".into()
+            } else {
+                format!("-{}", span(ago))
+            }
+        };
         let mut letters: Vec<(u16, char)> = Vec::new();
         for mark in self.history.marks().between(from, to) {
             // The right end is `to`, wherever the history begins.
@@ -90,7 +99,9 @@ impl App {
                 if device.simulated {
                     pieces.push(Piece::new(" SIMULATED ", Role::Badge));
                 }
-                pieces.push(Piece::new(format!("GPU {} {}", device.index, device.name), Role::Text));
+                // The monitor counts by bus, the watched job by its own CUDA_VISIBLE_DEVICES (AC-40).
+                let own = sample.and_then(|s| s.cuda_index).map(|n| format!(" (its cuda:{n})")).unwrap_or_default();
+                pieces.push(Piece::new(format!("GPU {}{own} {}", device.index, device.name), Role::Text));
             }
             Some(Reading::Missing(why)) => pieces.push(Piece::new(why.text.to_string(), Role::Warn)),
             None => pieces.push(Piece::new("reading", Role::Dim)),
@@ -101,7 +112,10 @@ impl App {
             pieces.push(Piece::new(format!("rules of torch {}", self.worker.torch), Role::Text));
         }
         if let Some(paused) = &self.paused {
-            pieces.push(Piece::new(format!("PAUSED {}", span(self.now.since(paused.at))), Role::Warn));
+            pieces.push(Piece::new(
+                format!("PAUSED {}", span(self.now.since(paused.at))),
+                Role::Warn,
+            ));
         }
         if let Some(sample) = sample {
             let every = sample.interval.as_millis();
@@ -122,7 +136,8 @@ impl App {
         };
         let cpu = sample.own.cpu_percent.map_or("-".to_string(), |c| format!("{c:.1} %"));
         let rss = sample.own.rss.map_or("-".to_string(), |b| b.to_string());
-        vec![Piece::new(format!("own: {cpu} CPU, {rss}"), Role::Dim)]
+        let read = text::duration(sample.device.took);
+        vec![Piece::new(format!("own: {cpu} CPU, {rss}, GPU read {read}"), Role::Dim)]
     }
 
     fn bill(&self) -> view::Bill {
@@ -170,7 +185,12 @@ impl App {
         if bill.moving {
             notes.push("moving".to_string());
         }
-        if sample.device.memory.value().is_some_and(|m| m.version == MemoryInfoVersion::V1) {
+        if sample
+            .device
+            .memory
+            .value()
+            .is_some_and(|m| m.version == MemoryInfoVersion::V1)
+        {
             notes.push("used incl. driver".to_string());
         }
         view::Bill {
@@ -196,8 +216,11 @@ impl App {
             title += &format!(" · next {} {} {bytes}", self.sizes.shape(), self.sizes.dtype());
         }
         let empty = match self.watched {
-            Some(pid) => format!("Blocks of process {pid} cannot be listed from outside: its counters are read, nothing else."),
-            None => "No block. g allocates one on the GPU, c one in host memory; [ and ] change the size of the next.".into(),
+            Some(pid) => {
+                format!("Blocks of process {pid} cannot be listed from outside: its counters are read, nothing else.")
+            }
+            None => "No block. g allocates one on the GPU, c one in host memory; [ and ] change the size of the next."
+                .into(),
         };
         if self.watched.is_some() {
             title = "blocks".into();
@@ -206,9 +229,7 @@ impl App {
             title,
             columns: block_columns(),
             rows: blocks.iter().map(|b| self.block_row(b)).collect(),
-            selected: self
-                .selected
-                .and_then(|key| blocks.iter().position(|b| b.key == key)),
+            selected: self.selected.and_then(|key| blocks.iter().position(|b| b.key == key)),
             empty,
             focus: self.focus == Focus::Blocks,
         }
@@ -230,7 +251,11 @@ impl App {
             text(block.block_bytes.to_string()),
             Piece::new(span(self.now.since(block.made)), Role::Dim),
             Piece::new(
-                if block.place == Place::Gpu { block.stream.0.to_string() } else { "-".into() },
+                if block.place == Place::Gpu {
+                    block.stream.0.to_string()
+                } else {
+                    "-".into()
+                },
                 Role::Dim,
             ),
         ]
@@ -299,7 +324,10 @@ impl App {
                 lines: vec![
                     vec![Piece::new("PYTORCH_CUDA_ALLOC_CONF, for example:", Role::Dim)],
                     vec![Piece::new("expandable_segments:True", Role::Text)],
-                    vec![Piece::new("max_split_size_mb:64,garbage_collection_threshold:0.8", Role::Text)],
+                    vec![Piece::new(
+                        "max_split_size_mb:64,garbage_collection_threshold:0.8",
+                        Role::Text,
+                    )],
                     vec![Piece::new("roundup_power2_divisions:[256:1,512:2,>:8]", Role::Text)],
                     vec![Piece::new("Own blocks are deleted and flushed first.", Role::Warn)],
                 ],
@@ -315,9 +343,15 @@ impl App {
                     .enumerate()
                     .map(|(i, (name, what))| {
                         let role = if i == *at { Role::Selected } else { Role::Text };
-                        vec![Piece::new(format!(" {name:<18}"), role), Piece::new(format!(" {what}"), Role::Dim)]
+                        vec![
+                            Piece::new(format!(" {name:<18}"), role),
+                            Piece::new(format!(" {what}"), Role::Dim),
+                        ]
                     })
-                    .chain([vec![], vec![Piece::new(format!("into {}", self.setup.folder.display()), Role::Dim)]])
+                    .chain([
+                        vec![],
+                        vec![Piece::new(format!("into {}", self.setup.folder.display()), Role::Dim)],
+                    ])
                     .collect(),
                 scroll: 0,
                 foot: "arrows choose, Enter writes, Esc closes".into(),
@@ -405,7 +439,12 @@ pub fn report_json(app: &App) -> String {
     let lines: serde_json::Map<String, serde_json::Value> = bill
         .iter()
         .flat_map(|b| b.lines.iter())
-        .map(|l| (l.kind.word().to_string(), serde_json::json!(l.bytes.value().map(|b| b.0))))
+        .map(|l| {
+            (
+                l.kind.word().to_string(),
+                serde_json::json!(l.bytes.value().map(|b| b.0)),
+            )
+        })
         .collect();
     let blocks: Vec<serde_json::Value> = app
         .worker

@@ -51,6 +51,7 @@ pub struct Cli {
 
 /// Flags of the dashboard; most hold for the subcommands too.
 #[derive(Clone, Debug, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that can be typed")]
 pub struct Options {
     /// Watch this process (reading only); more than one, separated by commas, with --once and --json
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
@@ -185,7 +186,8 @@ pub enum Task {
 impl Options {
     /// The sampling interval, whichever flag gave it.
     pub fn interval(&self) -> Duration {
-        self.delay.map_or(self.interval, |tenths| Duration::from_millis(tenths * 100))
+        self.delay
+            .map_or(self.interval, |tenths| Duration::from_millis(tenths * 100))
     }
 
     /// Colours and characters, from flags and the environment (`env` looks a variable up).
@@ -235,7 +237,14 @@ mod tests {
         assert_eq!(cli.options.pid, [12, 13]);
         let look = cli.options.look(|_| Some("xterm-256color".into()));
         assert_eq!((look.glyphs, look.theme), (GlyphSet::Ascii, Theme::mono()));
-        for wrong in ["--interval=9ms", "--interval=11s", "--interval=x", "--shape=0", "--pid=0", "--budget=1GB"] {
+        for wrong in [
+            "--interval=9ms",
+            "--interval=11s",
+            "--interval=x",
+            "--shape=0",
+            "--pid=0",
+            "--budget=1GB",
+        ] {
             assert!(Cli::try_parse_from(["alloctop", wrong]).is_err(), "{wrong}");
         }
     }

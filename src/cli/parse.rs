@@ -12,7 +12,11 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     } else {
         (text.strip_suffix('s').unwrap_or(text), 1.0)
     };
-    let seconds = figure.trim().parse::<f64>().map_err(|_| "write 500ms, 1s or 0.5".to_string())? * unit;
+    let seconds = figure
+        .trim()
+        .parse::<f64>()
+        .map_err(|_| "write 500ms, 1s or 0.5".to_string())?
+        * unit;
     if (0.01..=10.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
@@ -100,8 +104,14 @@ mod tests {
     #[test]
     fn the_simulated_device_can_be_any_card() {
         let spec = sim_spec(&["total=24GiB".into(), "context=400MiB".into(), "name=My card".into()]).unwrap();
-        assert_eq!((spec.total, spec.context, spec.name.as_str()), (24 * GIB, 400 * MIB, "My card"));
-        assert!(sim_spec(&["total=1MiB".into()]).is_err(), "the driver's part does not fit");
+        assert_eq!(
+            (spec.total, spec.context, spec.name.as_str()),
+            (24 * GIB, 400 * MIB, "My card")
+        );
+        assert!(
+            sim_spec(&["total=1MiB".into()]).is_err(),
+            "the driver's part does not fit"
+        );
         assert!(sim_spec(&["colour=1".into()]).unwrap_err().contains("keys are"));
     }
 }

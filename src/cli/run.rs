@@ -95,8 +95,12 @@ fn wanted_devices(monitor: &mut dyn DeviceMonitor, options: &Options) -> anyhow:
 fn experiment(options: &Options, format: Format) -> anyhow::Result<u8> {
     use crate::driver::cuda::CudaDevice;
     use crate::experiment::{Backend, ExperimentOptions};
-    let found = crate::boot::find(options, spec(options)?, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref())
-        .map_err(anyhow::Error::msg)?;
+    let found = crate::boot::find(
+        options,
+        &spec(options)?,
+        std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(),
+    )
+    .map_err(anyhow::Error::msg)?;
     if let Some(note) = &found.note {
         eprintln!("{note}");
     }
@@ -146,7 +150,12 @@ fn doctor(options: &Options) -> anyhow::Result<u8> {
     let torch = |pid: u32| {
         crate::attach::Attached::find(&root, pid).map(|attached| {
             let library = crate::source::printable::printable(attached.library().as_os_str().as_encoded_bytes(), 200);
-            format!("{} by {} ({})", library, attached.route().describe(), attached.describe_layout())
+            format!(
+                "{} by {} ({})",
+                library,
+                attached.route().describe(),
+                attached.describe_layout()
+            )
         })
     };
     let report = crate::doctor::examine(&crate::doctor::Scene::here(options.nvml.clone(), &torch));

@@ -6,13 +6,13 @@ use std::io::Write;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::allocator::{Rules, memory_stats};
 use crate::allocator::stats::DeviceStats;
+use crate::allocator::{Rules, memory_stats};
 use crate::attach::{Attached, DeviceRead, ProcRoot};
 use crate::clock::timed;
 use crate::reading::Reading;
 use crate::source::host::HostSource;
-use crate::source::host::facts::Users;
+use crate::source::host::facts::{ProcessFacts, Users};
 use crate::source::printable::printable;
 use crate::source::{DeviceIdentity, DeviceMonitor};
 use crate::units::Bytes;
@@ -162,7 +162,12 @@ pub fn stats_map(stats: &DeviceStats) -> Map<String, Value> {
         .into_iter()
         .map(|(key, value)| (key, Value::from(value)))
         .collect();
-    for key in ["num_sync_all_streams", "num_device_alloc", "num_device_free", "num_oom_rejections"] {
+    for key in [
+        "num_sync_all_streams",
+        "num_device_alloc",
+        "num_device_free",
+        "num_oom_rejections",
+    ] {
         map.entry(key).or_insert(Value::Null);
     }
     map
@@ -199,11 +204,16 @@ pub fn look(monitor: &mut dyn DeviceMonitor, root: &ProcRoot, request: &Request)
         reasons.dedup();
         processes.push(Process {
             pid,
-            inner_pid: facts.value().and_then(|f| f.inner_pid()),
+            inner_pid: facts.value().and_then(ProcessFacts::inner_pid),
             user,
             command: facts.value().map(|f| f.command.clone()),
             rss_bytes: host.memory(pid).value().map(|m| m.rss.0),
-            gpus: monitored.shares.iter().filter(|(p, _)| *p == pid).map(|(_, s)| s.clone()).collect(),
+            gpus: monitored
+                .shares
+                .iter()
+                .filter(|(p, _)| *p == pid)
+                .map(|(_, s)| s.clone())
+                .collect(),
             torch: match torch {
                 Reading::Is(torch) => Some(torch),
                 Reading::Missing(_) => None,
@@ -251,7 +261,11 @@ impl Monitored {
         };
         out.identities.clone_from(&identities);
         for identity in identities {
-            if request.devices.as_ref().is_some_and(|wanted| !wanted.contains(&identity.index)) {
+            if request
+                .devices
+                .as_ref()
+                .is_some_and(|wanted| !wanted.contains(&identity.index))
+            {
                 continue;
             }
             let device = out.one(monitor, &identity);
@@ -295,7 +309,9 @@ impl Monitored {
             free_bytes: m.map(|m| m.free.0),
             sm_percent: activity.value().and_then(|a| a.sm_percent.value().copied()),
             processes_bytes: charged,
-            unexplained_bytes: used.zip(charged).and_then(|(u, c)| i64::try_from(i128::from(u) - i128::from(c)).ok()),
+            unexplained_bytes: used
+                .zip(charged)
+                .and_then(|(u, c)| i64::try_from(i128::from(u) - i128::from(c)).ok()),
             reason: memory.why().or(processes.why()).map(|w| w.text.to_string()),
         }
     }

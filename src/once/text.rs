@@ -16,7 +16,11 @@ pub fn write(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     for device in &document.devices {
         let badge = if device.simulated { " SIMULATED" } else { "" };
         writeln!(out, "GPU {}{badge} {} {}", device.index, device.name, device.uuid)?;
-        let label = if device.used_includes_driver == Some(true) { "used (incl. driver)" } else { "used" };
+        let label = if device.used_includes_driver == Some(true) {
+            "used (incl. driver)"
+        } else {
+            "used"
+        };
         let unexplained = device
             .unexplained_bytes
             .map_or("-".to_string(), |b| SignedBytes(i128::from(b)).to_string());
@@ -58,8 +62,12 @@ pub fn write(document: &Document, out: &mut dyn Write) -> io::Result<()> {
                 .sum::<Option<u64>>()
         };
         let reserved = sum("reserved_bytes.all.current");
-        let cached = reserved.zip(sum("active_bytes.all.current")).and_then(|(r, a)| r.checked_sub(a));
-        let pid = process.inner_pid.map_or(process.pid.to_string(), |inner| format!("{}/{inner}", process.pid));
+        let cached = reserved
+            .zip(sum("active_bytes.all.current"))
+            .and_then(|(r, a)| r.checked_sub(a));
+        let pid = process
+            .inner_pid
+            .map_or(process.pid.to_string(), |inner| format!("{}/{inner}", process.pid));
         writeln!(
             out,
             "{pid:>8} {:<10} {:>10} {:>10} {:>10} {:>10} {:>10}  {}",

@@ -46,6 +46,9 @@ pub struct Sample {
     pub counters: Reading<Arc<DeviceStats>>,
     /// True when `counters` are the last good ones and not from this tick (torn reads; allocator-spec 7.7).
     pub counters_stale: bool,
+    /// The watched process's own number of the device, after its CUDA_VISIBLE_DEVICES (AC-40); known when another process
+    /// is attached.
+    pub cuda_index: Option<u32>,
     /// What this program itself costs.
     pub own: OwnCost,
 }

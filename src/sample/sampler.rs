@@ -66,6 +66,8 @@ pub struct CountersRead {
     pub counters: Reading<Arc<DeviceStats>>,
     /// They are the last good ones and not of this read (allocator-spec 7.7).
     pub stale: bool,
+    /// The process's own number of the device.
+    pub cuda_index: Option<u32>,
 }
 
 /// Where an allocator's counters come from: our own allocator, or an attached process. Called on a thread of its own.
@@ -307,6 +309,7 @@ impl Sampler {
             device: self.device_sample(),
             counters: self.counters_read(at).counters,
             counters_stale: self.counters_read(at).stale,
+            cuda_index: self.counters_read(at).cuda_index,
             own: self.last.host.as_ref().map_or_else(OwnCost::default, |h| h.own),
         }
     }
@@ -389,17 +392,20 @@ impl Sampler {
             return CountersRead {
                 counters: Reading::not_yet(),
                 stale: false,
+                cuda_index: None,
             };
         };
         if now.since(answer.at) > KEPT_FOR {
             return CountersRead {
                 counters: late("the allocator's counters", now.since(answer.at)),
                 stale: true,
+                cuda_index: None,
             };
         }
         CountersRead {
             counters: answer.read.counters.clone(),
             stale: answer.read.stale || answer.at < now,
+            cuda_index: answer.read.cuda_index,
         }
     }
 

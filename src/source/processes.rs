@@ -40,9 +40,12 @@ pub struct DeviceSurvey {
 impl DeviceSurvey {
     /// What `pid` used of the device lately: a process that the device does not name used nothing.
     fn sm_percent(&self, pid: u32) -> Reading<u32> {
-        self.activity
-            .as_ref()
-            .map(|list| list.iter().rev().find(|(p, _)| *p == pid).map_or(0, |(_, percent)| *percent))
+        self.activity.as_ref().map(|list| {
+            list.iter()
+                .rev()
+                .find(|(p, _)| *p == pid)
+                .map_or(0, |(_, percent)| *percent)
+        })
     }
 }
 

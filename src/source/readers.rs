@@ -19,7 +19,7 @@ pub struct Readers {
     root: ProcRoot,
     clock: Arc<dyn Clock>,
     own_pid: u32,
-    readers: HashMap<ProcessKey, TorchCounters>,
+    by_process: HashMap<ProcessKey, TorchCounters>,
 }
 
 impl Readers {
@@ -29,7 +29,7 @@ impl Readers {
             root,
             clock,
             own_pid,
-            readers: HashMap::new(),
+            by_process: HashMap::new(),
         }
     }
 
@@ -53,12 +53,12 @@ impl Readers {
             };
             seen.push(key);
             let reader = self
-                .readers
+                .by_process
                 .entry(key)
                 .or_insert_with(|| TorchCounters::new(key.pid, self.root.clone(), self.clock.clone()));
             out.insert(row.pid, reader.read_all(None).map(|read| read.devices));
         }
-        self.readers.retain(|key, _| seen.contains(key));
+        self.by_process.retain(|key, _| seen.contains(key));
         out
     }
 }

@@ -18,7 +18,10 @@ pub fn send(root: &ProcRoot, key: ProcessKey, number: i32) -> String {
 }
 
 fn try_send(root: &ProcRoot, key: ProcessKey, number: i32) -> Result<(), String> {
-    let pid = i32::try_from(key.pid).ok().and_then(Pid::from_raw).ok_or("no such PID")?;
+    let pid = i32::try_from(key.pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or("no such PID")?;
     let signal = Signal::from_named_raw(number).ok_or_else(|| format!("{number} is no signal"))?;
     // The descriptor is taken first: from then on the PID cannot be another's without the start time showing it.
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| explained(e, key.pid))?;
@@ -55,7 +58,10 @@ mod tests {
             ..key
         };
         assert!(send(&root, other, 15).contains("another process"));
-        assert!(child.try_wait().unwrap().is_none(), "the wrong start time got the signal");
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "the wrong start time got the signal"
+        );
         assert!(send(&root, key, 0).contains("no signal"));
         assert!(send(&root, key, 15).contains("sent to process"));
         child.wait().unwrap();

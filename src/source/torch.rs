@@ -34,6 +34,7 @@ impl<F: Fn() -> Arc<State> + Send> CounterSource for OwnCounters<F> {
         CountersRead {
             counters: Reading::Is(Arc::new((self.0)().stats.clone())),
             stale: false,
+            cuda_index: None,
         }
     }
 }
@@ -42,12 +43,19 @@ struct NoCounters;
 
 impl CounterSource for NoCounters {
     fn read(&mut self, _: Option<&DeviceIdentity>) -> CountersRead {
-        missing(Reading::missing(WhyKind::Absent, "our own allocator is off while a process is watched"))
+        missing(Reading::missing(
+            WhyKind::Absent,
+            "our own allocator is off while a process is watched",
+        ))
     }
 }
 
 fn missing(counters: Reading<Arc<crate::allocator::stats::DeviceStats>>) -> CountersRead {
-    CountersRead { counters, stale: false }
+    CountersRead {
+        counters,
+        stale: false,
+        cuda_index: None,
+    }
 }
 
 /// The counters of one process, found when it has some and found again when it has changed.
@@ -153,6 +161,7 @@ fn of_shown(devices: &[DeviceRead], shown: Option<&DeviceIdentity>) -> CountersR
         Some(device) => CountersRead {
             counters: Reading::Is(Arc::new(device.stats.clone())),
             stale: !device.fresh,
+            cuda_index: Some(device.ordinal),
         },
         None => missing(Reading::missing(
             WhyKind::Absent,

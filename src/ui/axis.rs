@@ -94,9 +94,7 @@ impl Axis {
             .map(|i| {
                 let height = f64::from(i) / f64::from(steps);
                 let value = match self.scale {
-                    Scale::Log => {
-                        (LOG_FLOOR as f64 * (self.top as f64 / LOG_FLOOR as f64).powf(height)).round() as u64
-                    }
+                    Scale::Log => (LOG_FLOOR as f64 * (self.top as f64 / LOG_FLOOR as f64).powf(height)).round() as u64,
                     _ => (self.top as f64 * height).round() as u64,
                 };
                 (height, self.text(value))
@@ -112,7 +110,11 @@ impl Axis {
         let figure = value as f64 / unit_of(self.top).1 as f64;
         let text = format!("{figure:.2}");
         let text = text.trim_end_matches('0').trim_end_matches('.');
-        text.chars().take(4).collect::<String>().trim_end_matches('.').to_string()
+        text.chars()
+            .take(4)
+            .collect::<String>()
+            .trim_end_matches('.')
+            .to_string()
     }
 }
 
@@ -149,7 +151,16 @@ mod tests {
 
     #[test]
     fn ranges_are_round_and_hold_their_values() {
-        for value in [0, 1, 700 * MIB, 800_000_000, GIB, 150_754_820_096, 3 * TIB, u64::MAX / 32] {
+        for value in [
+            0,
+            1,
+            700 * MIB,
+            800_000_000,
+            GIB,
+            150_754_820_096,
+            3 * TIB,
+            u64::MAX / 32,
+        ] {
             let axis = Axis::choose(Scale::Auto, value, None, None);
             assert!(axis.top >= value, "{value} {axis:?}");
             assert!(axis.top <= value.max(MIB).saturating_mul(2), "{value} {axis:?}");
@@ -157,7 +168,10 @@ mod tests {
         let axis = Axis::choose(Scale::Auto, 763 * MIB, None, None);
         assert_eq!(
             (axis.unit(), axis.ticks(3)),
-            ("MiB", vec![(0.0, "0".into()), (0.5, "500".into()), (1.0, "1000".into())])
+            (
+                "MiB",
+                vec![(0.0, "0".into()), (0.5, "500".into()), (1.0, "1000".into())]
+            )
         );
     }
 

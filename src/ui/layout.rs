@@ -48,10 +48,7 @@ struct Rest(Rect);
 impl Rest {
     fn top(&mut self, rows: u16) -> Rect {
         let rows = rows.min(self.0.height);
-        let taken = Rect {
-            height: rows,
-            ..self.0
-        };
+        let taken = Rect { height: rows, ..self.0 };
         self.0.y += rows;
         self.0.height -= rows;
         taken
@@ -172,19 +169,32 @@ mod tests {
                     };
                     let area = Rect::new(0, 0, width, height);
                     let a = Areas::of(area, shown);
-                    let mut all = vec![a.header, a.bill, a.strip, a.table, a.blocks, a.events, a.sentence, a.footer];
+                    let mut all = vec![
+                        a.header, a.bill, a.strip, a.table, a.blocks, a.events, a.sentence, a.footer,
+                    ];
                     all.extend(a.panels);
                     all.retain(|r| !r.is_empty());
                     for (i, r) in all.iter().enumerate() {
-                        assert_eq!(area.intersection(*r), *r, "{width}x{height} {shown:?}: {r:?} leaves the screen");
+                        assert_eq!(
+                            area.intersection(*r),
+                            *r,
+                            "{width}x{height} {shown:?}: {r:?} leaves the screen"
+                        );
                         for s in &all[i + 1..] {
                             assert!(!r.intersects(*s), "{width}x{height} {shown:?}: {r:?} and {s:?} overlap");
                         }
                     }
                     if !a.too_small {
                         let drawn = a.panels.iter().filter(|p| p.height >= 1 && p.width >= 18).count();
-                        assert_eq!(drawn, if shown.alone.is_some() { 1 } else { 4 }, "{width}x{height} {shown:?}");
-                        assert!(!a.bill.is_empty() && !a.sentence.is_empty(), "{width}x{height} {shown:?}");
+                        assert_eq!(
+                            drawn,
+                            if shown.alone.is_some() { 1 } else { 4 },
+                            "{width}x{height} {shown:?}"
+                        );
+                        assert!(
+                            !a.bill.is_empty() && !a.sentence.is_empty(),
+                            "{width}x{height} {shown:?}"
+                        );
                     }
                 }
             }

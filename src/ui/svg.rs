@@ -58,7 +58,11 @@ fn escape(text: &str, out: &mut String) {
 /// The picture of `buf` on a dark or a light background. Runs of equal style are one text element of fixed width, so that
 /// columns stay aligned in any monospace font; full and eighth blocks are drawn as rectangles.
 pub fn picture(buf: &Buffer, light: bool) -> String {
-    let (back, fore) = if light { ("#fbfbf8", "#1c2026") } else { ("#101418", "#d8dee9") };
+    let (back, fore) = if light {
+        ("#fbfbf8", "#1c2026")
+    } else {
+        ("#101418", "#d8dee9")
+    };
     let (w, h) = (u32::from(buf.area.width) * CELL.0, u32::from(buf.area.height) * CELL.1);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
@@ -93,7 +97,11 @@ fn run(out: &mut String, (x, y, n): (u16, u16, u16), text: &str, cell: &ratatui:
     }
     let (px, py, pw) = (u32::from(x) * CELL.0, u32::from(y) * CELL.1, u32::from(n) * CELL.0);
     if bg != back {
-        let _ = writeln!(out, "<rect x=\"{px}\" y=\"{py}\" width=\"{pw}\" height=\"{}\" fill=\"{bg}\"/>", CELL.1);
+        let _ = writeln!(
+            out,
+            "<rect x=\"{px}\" y=\"{py}\" width=\"{pw}\" height=\"{}\" fill=\"{bg}\"/>",
+            CELL.1
+        );
     }
     if text.trim().is_empty() {
         return;
@@ -115,8 +123,16 @@ fn run(out: &mut String, (x, y, n): (u16, u16, u16), text: &str, cell: &ratatui:
         }
         return;
     }
-    let weight = if cell.modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
-    let opacity = if cell.modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
+    let weight = if cell.modifier.contains(Modifier::BOLD) {
+        " font-weight=\"bold\""
+    } else {
+        ""
+    };
+    let opacity = if cell.modifier.contains(Modifier::DIM) {
+        " opacity=\"0.6\""
+    } else {
+        ""
+    };
     let _ = write!(
         out,
         "<text x=\"{px}\" y=\"{}\" textLength=\"{pw}\" lengthAdjust=\"spacingAndGlyphs\" fill=\"{fg}\"{weight}{opacity}>",

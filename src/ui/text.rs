@@ -83,7 +83,14 @@ pub fn letter(command: &Command) -> char {
 /// The measured cost: the driver's calls, or what it took without any.
 pub fn cost(outcome: &Outcome) -> String {
     // Questions to the driver (how much is free? is the event done?) are part of every decision, not its cost.
-    const COSTS: [&str; 6] = ["cuMemAlloc", "cuMemFree", "cuMemMap", "cuMemUnmap", "cuMemAddressReserve", "cuMemAddressFree"];
+    const COSTS: [&str; 6] = [
+        "cuMemAlloc",
+        "cuMemFree",
+        "cuMemMap",
+        "cuMemUnmap",
+        "cuMemAddressReserve",
+        "cuMemAddressFree",
+    ];
     let calls: Vec<&DriverCall> = outcome.calls.iter().filter(|c| COSTS.contains(&c.name)).collect();
     match calls.as_slice() {
         [] => match &outcome.result {
@@ -168,7 +175,10 @@ pub fn sentence(outcome: &Outcome) -> String {
             (0, _) => format!(
                 "flush returned nothing: every one of the {kept} reserved is in a segment that still holds a block. d deletes one."
             ),
-            (_, 0) => format!("flush gave {returned} back to the driver ({}): reserved and the driver's figure fell. The context stays.", cost(outcome)),
+            (_, 0) => format!(
+                "flush gave {returned} back to the driver ({}): reserved and the driver's figure fell. The context stays.",
+                cost(outcome)
+            ),
             _ => format!(
                 "flush gave {returned} back to the driver ({}): reserved and the driver's figure fell. {kept} stay in segments that hold a block.",
                 cost(outcome)
@@ -185,8 +195,14 @@ pub fn sentence(outcome: &Outcome) -> String {
             span(*time)
         ),
         Ok(Done::Reconfigured { conf, torch, notes }) => {
-            let conf = if conf.is_empty() { "the default configuration" } else { conf.as_str() };
-            let mut text = format!("A fresh allocator with {conf}, rules of torch {torch}; the old one's blocks were deleted and flushed.");
+            let conf = if conf.is_empty() {
+                "the default configuration"
+            } else {
+                conf.as_str()
+            };
+            let mut text = format!(
+                "A fresh allocator with {conf}, rules of torch {torch}; the old one's blocks were deleted and flushed."
+            );
             for note in notes {
                 text.push(' ');
                 text += note;
@@ -240,20 +256,53 @@ pub fn json_error(error: &serde_json::Error) -> String {
 
 /// What each figure is: shown by `i` and at the end of the help (AC-45).
 pub const GLOSSARY: &[(&str, &str)] = &[
-    ("CPU RAM (RES)", "pages of this process that are in memory now: anon (heap) + file + shared. Not the container's limit."),
-    ("driver VRAM (MEM)", "what the driver charges to the process: context + kernels + reserved. nvidia-smi shows this."),
-    ("allocated", "bytes of live tensors, each rounded up to 512 B: torch.cuda.memory_allocated()."),
-    ("reserved", "bytes that the caching allocator holds from the driver: torch.cuda.memory_reserved()."),
-    ("driver", "what the driver keeps for itself: firmware, page tables (NVML v2 reserved)."),
+    (
+        "CPU RAM (RES)",
+        "pages of this process that are in memory now: anon (heap) + file + shared. Not the container's limit.",
+    ),
+    (
+        "driver VRAM (MEM)",
+        "what the driver charges to the process: context + kernels + reserved. nvidia-smi shows this.",
+    ),
+    (
+        "allocated",
+        "bytes of live tensors, each rounded up to 512 B: torch.cuda.memory_allocated().",
+    ),
+    (
+        "reserved",
+        "bytes that the caching allocator holds from the driver: torch.cuda.memory_reserved().",
+    ),
+    (
+        "driver",
+        "what the driver keeps for itself: firmware, page tables (NVML v2 reserved).",
+    ),
     ("others", "what the driver charges to other processes."),
-    ("context", "CUDA context, kernels and libraries of the process: its VRAM - reserved. Ends with the process."),
+    (
+        "context",
+        "CUDA context, kernels and libraries of the process: its VRAM - reserved. Ends with the process.",
+    ),
     ("live", "allocated."),
-    ("pending", "freed, but another stream's work is outstanding: active - allocated."),
-    ("cache", "reserved - active: a flush returns the wholly free segments of it, not the free parts of others."),
+    (
+        "pending",
+        "freed, but another stream's work is outstanding: active - allocated.",
+    ),
+    (
+        "cache",
+        "reserved - active: a flush returns the wholly free segments of it, not the free parts of others.",
+    ),
     ("free", "free on the device."),
-    ("unexplained", "signed rest: charged to the device but to no process. Constant once a context exists; a change is news."),
-    ("segment", "one piece got from the driver (cudaMalloc); split into blocks."),
-    ("inactive split", "free parts of segments that still hold a block: what a flush cannot return."),
+    (
+        "unexplained",
+        "signed rest: charged to the device but to no process. Constant once a context exists; a change is news.",
+    ),
+    (
+        "segment",
+        "one piece got from the driver (cudaMalloc); split into blocks.",
+    ),
+    (
+        "inactive split",
+        "free parts of segments that still hold a block: what a flush cannot return.",
+    ),
 ];
 
 #[cfg(test)]
@@ -262,7 +311,13 @@ mod tests {
 
     #[test]
     fn durations_have_units() {
-        for (us, text) in [(0.1, "0.1 us"), (224.0, "224 us"), (5209.0, "5.2 ms"), (128_000.0, "128 ms"), (1.5e6, "1.5 s")] {
+        for (us, text) in [
+            (0.1, "0.1 us"),
+            (224.0, "224 us"),
+            (5209.0, "5.2 ms"),
+            (128_000.0, "128 ms"),
+            (1.5e6, "1.5 s"),
+        ] {
             assert_eq!(duration(Duration::from_secs_f64(us / 1e6)), text);
         }
         assert_eq!(span(Duration::from_secs(30)), "30 s");

@@ -44,7 +44,7 @@ impl Tape {
             folder: ".".into(),
         };
         Tape {
-            app: App::new(setup, History::new(), None, Shape::default(), Dtype::Float32),
+            app: App::new(setup, History::new(), None, &Shape::default(), Dtype::Float32),
             allocator: Allocator::new(device.driver(PID), Settings::default()),
             device,
             blocks: Vec::new(),
@@ -99,6 +99,7 @@ impl Tape {
             }),
             counters: Reading::Is(Arc::new(self.allocator.stats().clone())),
             counters_stale: false,
+            cuda_index: None,
             own: OwnCost {
                 cpu_percent: Some(0.3),
                 rss: Some(Bytes(9_600_000)),
@@ -106,7 +107,12 @@ impl Tape {
         }
     }
 
-    fn answer(&mut self, command: Command, act: impl FnOnce(&mut Self) -> Result<Done, Refusal>, calls: Vec<DriverCall>) {
+    fn answer(
+        &mut self,
+        command: Command,
+        act: impl FnOnce(&mut Self) -> Result<Done, Refusal>,
+        calls: Vec<DriverCall>,
+    ) {
         let before = self.allocator.stats().clone();
         let first = self.device.ledger().of(PID).is_none();
         self.app.baseline = self.app.sample.as_ref().map_or([None; 4], |s| App::figures(s));
@@ -132,7 +138,8 @@ impl Tape {
             torch: "2.15".into(),
             ..State::default()
         };
-        self.app.update(Event::Outcome(Box::new(outcome), Arc::new(state)), Moment(self.now));
+        self.app
+            .update(Event::Outcome(Box::new(outcome), Arc::new(state)), Moment(self.now));
     }
 
     fn block(&mut self, place: Place, block_bytes: u64, address: u64) -> Done {
@@ -161,7 +168,11 @@ impl Tape {
     pub fn gpu(&mut self) {
         let reserved = self.allocator.stats().reserved_bytes.all.current;
         let cached = reserved > self.allocator.stats().active_bytes.all.current;
-        let calls = if cached { vec![] } else { vec![call("cuMemAlloc", 801_112_064, 224)] };
+        let calls = if cached {
+            vec![]
+        } else {
+            vec![call("cuMemAlloc", 801_112_064, 224)]
+        };
         let command = Command::AllocGpu {
             shape: Shape::default(),
             dtype: Dtype::Float32,
@@ -170,7 +181,13 @@ impl Tape {
             command,
             |tape| {
                 let address = tape.allocator.malloc(800_000_000, StreamId(0)).unwrap();
-                let Done::Made { key, bytes, block_bytes, .. } = tape.block(Place::Gpu, 800_000_000, address) else {
+                let Done::Made {
+                    key,
+                    bytes,
+                    block_bytes,
+                    ..
+                } = tape.block(Place::Gpu, 800_000_000, address)
+                else {
                     unreachable!()
                 };
                 Ok(Done::Made {

@@ -79,7 +79,10 @@ fn every_other_key_acts() {
     press("\x1b[B\r", "written: ");
     press("o", "out of memory");
     press("p", "configuration of a fresh allocator");
-    press("\x15max_split_size_mb:64\r", "A fresh allocator with max_split_size_mb:64");
+    press(
+        "\x15max_split_size_mb:64\r",
+        "A fresh allocator with max_split_size_mb:64",
+    );
     press("x", "processes");
     press("x", "peak");
     press("3", "3 allocated");
@@ -102,7 +105,17 @@ fn every_other_key_acts() {
 fn storms_of_sizes_never_panic() {
     let mut s = small(80, 24);
     s.type_keys("g");
-    let sizes = [(1, 1), (400, 100), (2, 50), (40, 12), (39, 11), (200, 2), (60, 20), (5, 5), (120, 36)];
+    let sizes = [
+        (1, 1),
+        (400, 100),
+        (2, 50),
+        (40, 12),
+        (39, 11),
+        (200, 2),
+        (60, 20),
+        (5, 5),
+        (120, 36),
+    ];
     for round in 0..12 {
         for (w, h) in sizes {
             s.resize(w, h);
@@ -195,7 +208,11 @@ fn locales_choose_the_glyphs() {
         let text = s.see("peak");
         assert_eq!(ascii(&text), wants_ascii, "{env:?}:\n{text}");
     }
-    for (flag, lang, wants_ascii) in [("--ascii", "C.UTF-8", true), ("--utf8", "C", false), ("-U", "C.UTF-8", true)] {
+    for (flag, lang, wants_ascii) in [
+        ("--ascii", "C.UTF-8", true),
+        ("--utf8", "C", false),
+        ("-U", "C.UTF-8", true),
+    ] {
         let mut args = SMALL.to_vec();
         args.push(flag);
         let s = Session::with_env(100, 30, &args, &[("LANG", lang)]);

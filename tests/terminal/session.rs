@@ -58,7 +58,14 @@ impl Session {
         let state = tempfile::tempdir().unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_alloctop"));
         command.args(args);
-        for name in ["NO_COLOR", "COLORTERM", "LC_ALL", "LC_CTYPE", "PYTORCH_CUDA_ALLOC_CONF", "ALLOCTOP_BACKEND"] {
+        for name in [
+            "NO_COLOR",
+            "COLORTERM",
+            "LC_ALL",
+            "LC_CTYPE",
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "ALLOCTOP_BACKEND",
+        ] {
             command.env_remove(name);
         }
         for (name, value) in [
@@ -121,7 +128,10 @@ impl Session {
             if wanted(&text) {
                 return text;
             }
-            assert!(start.elapsed() < PATIENCE, "waited in vain for {what}; on the screen:\n{text}");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "waited in vain for {what}; on the screen:\n{text}"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -142,7 +152,11 @@ impl Session {
     /// Changes the terminal's size.
     pub fn resize(&self, width: u16, height: u16) {
         self.master.resize(size(width, height)).unwrap();
-        self.screen.lock().unwrap().screen_mut().set_size(cells(height), cells(width));
+        self.screen
+            .lock()
+            .unwrap()
+            .screen_mut()
+            .set_size(cells(height), cells(width));
     }
 
     /// Sends a signal.
@@ -167,7 +181,11 @@ impl Session {
                 std::thread::sleep(Duration::from_millis(100));
                 return status;
             }
-            assert!(start.elapsed() < PATIENCE, "the program does not end; on the screen:\n{}", self.text());
+            assert!(
+                start.elapsed() < PATIENCE,
+                "the program does not end; on the screen:\n{}",
+                self.text()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }

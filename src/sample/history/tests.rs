@@ -56,6 +56,7 @@ fn sample(ms: u64, value: u64) -> Sample {
         }),
         counters: Reading::Is(Arc::new(stats)),
         counters_stale: false,
+        cuda_index: None,
         own: OwnCost::default(),
     }
 }

@@ -63,7 +63,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, bill: &Bill, look: Look) {
         bar(buf, row(0), captioned.unwrap_or(&bill.title), &used, look);
         return;
     }
-    let text_rows = if area.height >= 4 || (area.height == 3 && area.width < 160) { 2 } else { 1 };
+    let text_rows = if area.height >= 4 || (area.height == 3 && area.width < 160) {
+        2
+    } else {
+        1
+    };
     figures(buf, inner, text_rows, bill, look);
     let mut next = text_rows;
     if bill.total.is_some() && next < area.height {
@@ -79,10 +83,21 @@ pub fn draw(buf: &mut Buffer, area: Rect, bill: &Bill, look: Look) {
 
 fn bar(buf: &mut Buffer, area: Rect, caption: &str, lines: &[&BillLine], look: Look) {
     let caption_width = if caption.is_empty() { 0 } else { width(caption) + 1 };
-    put(buf, area.x, area.y, caption_width, caption, look.theme.style(Role::Dim), look);
+    put(
+        buf,
+        area.x,
+        area.y,
+        caption_width,
+        caption,
+        look.theme.style(Role::Dim),
+        look,
+    );
     let parts: Vec<u64> = lines.iter().map(|l| l.bytes.unwrap_or_default()).collect();
     let mut x = area.x + caption_width;
-    for (line, cells) in lines.iter().zip(cells(&parts, area.width.saturating_sub(caption_width))) {
+    for (line, cells) in lines
+        .iter()
+        .zip(cells(&parts, area.width.saturating_sub(caption_width)))
+    {
         let fill = look.glyphs.fill(line.role);
         for _ in 0..cells {
             buf[(x, area.y)].set_symbol(fill).set_style(look.theme.style(line.role));
@@ -103,7 +118,11 @@ fn word(line: &BillLine, width: u16) -> &str {
 /// Total, then "swatch label figure" of each line joined by " + ", over `rows` rows.
 fn figures(buf: &mut Buffer, area: Rect, rows: u16, bill: &Bill, look: Look) {
     let compact = area.width < 100;
-    let title = if compact { bill.title.trim_start_matches("bill ") } else { &bill.title };
+    let title = if compact {
+        bill.title.trim_start_matches("bill ")
+    } else {
+        &bill.title
+    };
     let mut groups: Vec<Vec<Piece>> = vec![vec![Piece::new(title, Role::Figure)]];
     if let Some(note) = &bill.note {
         groups.push(vec![Piece::new(" ", Role::Dim), note.clone()]);
@@ -111,7 +130,10 @@ fn figures(buf: &mut Buffer, area: Rect, rows: u16, bill: &Bill, look: Look) {
     let lines = bill.lines.iter().filter(|l| !compact || l.bytes != Some(0));
     for (i, item) in lines.enumerate() {
         let joint = if i == 0 { " = " } else { " + " };
-        let figure = Piece::new(item.text.clone(), if item.bytes.is_some() { Role::Text } else { Role::Dim });
+        let figure = Piece::new(
+            item.text.clone(),
+            if item.bytes.is_some() { Role::Text } else { Role::Dim },
+        );
         let gap = if compact { "" } else { " " };
         groups.push(vec![
             Piece::new(joint, Role::Dim),
@@ -125,7 +147,15 @@ fn figures(buf: &mut Buffer, area: Rect, rows: u16, bill: &Bill, look: Look) {
         let wanted: u16 = group.iter().map(|p| width(&p.text)).sum();
         if x + wanted > area.right() {
             if y + 1 >= area.y + rows {
-                put(buf, x, y, area.right().saturating_sub(x), " …", look.theme.style(Role::Dim), look);
+                put(
+                    buf,
+                    x,
+                    y,
+                    area.right().saturating_sub(x),
+                    " …",
+                    look.theme.style(Role::Dim),
+                    look,
+                );
                 return;
             }
             y += 1;

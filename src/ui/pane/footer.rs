@@ -19,11 +19,16 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, look: Look) {
         line(buf, area, std::slice::from_ref(hint), look);
         return;
     }
-    let all = view.footer.iter().map(|(key, word)| width(key) + width(word) + 3).sum::<u16>();
+    let all = view
+        .footer
+        .iter()
+        .map(|(key, word)| width(key) + width(word) + 3)
+        .sum::<u16>();
     let gap = if all <= area.width { "  " } else { " " };
     let cells = |(key, word): &(String, String)| width(key) + width(word) + 1 + width(gap);
     let keep = view.footer.len().saturating_sub(2);
-    let mut left = i32::from(area.width) - view.footer[keep..].iter().map(|e| i32::from(cells(e))).sum::<i32>() + i32::from(width(gap));
+    let mut left = i32::from(area.width) - view.footer[keep..].iter().map(|e| i32::from(cells(e))).sum::<i32>()
+        + i32::from(width(gap));
     let mut pieces = Vec::new();
     for (i, item) in view.footer.iter().enumerate() {
         if i < keep {

@@ -124,8 +124,18 @@ mod tests {
 
     #[test]
     fn heights_gaps_and_spikes() {
-        let curve = [flat(80), flat(40), None, Some(Span { last: 10, max: 80 }), flat(0), flat(1)];
-        assert_eq!(drawn(GlyphSet::Block, &curve, 6, 2), ["█  ▒  ", "██ ▂ ▁".replace('▂', "█").as_str()]);
+        let curve = [
+            flat(80),
+            flat(40),
+            None,
+            Some(Span { last: 10, max: 80 }),
+            flat(0),
+            flat(1),
+        ];
+        assert_eq!(
+            drawn(GlyphSet::Block, &curve, 6, 2),
+            ["█  ▒  ", "██ ▂ ▁".replace('▂', "█").as_str()]
+        );
         assert_eq!(drawn(GlyphSet::Ascii, &curve, 6, 2), ["#  :  ", "## # ."]);
     }
 

@@ -37,7 +37,15 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, look: Look) {
         if right < area.x + used + 2 + wanted {
             break;
         }
-        put_right(buf, area.x, area.y, right - area.x, &piece.text, look.theme.style(piece.role), look);
+        put_right(
+            buf,
+            area.x,
+            area.y,
+            right - area.x,
+            &piece.text,
+            look.theme.style(piece.role),
+            look,
+        );
         right -= wanted + 2;
     }
 }

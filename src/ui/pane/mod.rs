@@ -116,7 +116,15 @@ pub fn wrapped(buf: &mut Buffer, area: Rect, piece: &Piece, look: Look) {
     for (i, text) in lines.iter().enumerate().take(area.height as usize) {
         let last = i + 1 == area.height as usize && lines.len() > i + 1;
         let text = if last { lines[i..].join(" ") } else { text.clone() };
-        put(buf, area.x + 1, area.y + i as u16, area.width.saturating_sub(1), &text, style, look);
+        put(
+            buf,
+            area.x + 1,
+            area.y + i as u16,
+            area.width.saturating_sub(1),
+            &text,
+            style,
+            look,
+        );
     }
 }
 
@@ -129,7 +137,15 @@ pub fn frame(buf: &mut Buffer, area: Rect, title: &str, focus: bool, look: Look)
     if area.width > 4 && area.height > 0 {
         let title = format!(" {title} ");
         let role = if focus { Role::Focus } else { Role::Text };
-        put(buf, area.x + 1, area.y, area.width - 2, &title, look.theme.style(role), look);
+        put(
+            buf,
+            area.x + 1,
+            area.y,
+            area.width - 2,
+            &title,
+            look.theme.style(role),
+            look,
+        );
     }
     inner
 }

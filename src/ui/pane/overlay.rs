@@ -15,7 +15,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, overlay: &Overlay, look: Look) {
         .lines
         .iter()
         .map(|l| l.iter().map(|p| width(&p.text)).sum::<u16>())
-        .chain([width(&overlay.foot), width(&overlay.title) + 4, if overlay.input.is_some() { 60 } else { 0 }])
+        .chain([
+            width(&overlay.foot),
+            width(&overlay.title) + 4,
+            if overlay.input.is_some() { 60 } else { 0 },
+        ])
         .max()
         .unwrap_or(0)
         .saturating_add(4);
@@ -55,8 +59,21 @@ pub fn draw(buf: &mut Buffer, area: Rect, overlay: &Overlay, look: Look) {
     }
     let mut foot = overlay.foot.clone();
     if overlay.lines.len() > room {
-        foot = format!("{foot}  ({}-{} of {})", scroll + 1, (scroll + room).min(overlay.lines.len()), overlay.lines.len());
+        foot = format!(
+            "{foot}  ({}-{} of {})",
+            scroll + 1,
+            (scroll + room).min(overlay.lines.len()),
+            overlay.lines.len()
+        );
     }
     let y = inner.bottom() - 1;
-    put(buf, inner.x + 1, y, inner.width - 2, &foot, look.theme.style(Role::Dim), look);
+    put(
+        buf,
+        inner.x + 1,
+        y,
+        inner.width - 2,
+        &foot,
+        look.theme.style(Role::Dim),
+        look,
+    );
 }

@@ -42,7 +42,12 @@ impl Parts {
             inner,
             head,
             labels,
-            plot: Rect::new(inner.x + labels, inner.y + head, inner.width.saturating_sub(labels), height),
+            plot: Rect::new(
+                inner.x + labels,
+                inner.y + head,
+                inner.width.saturating_sub(labels),
+                height,
+            ),
             time,
         }
     }
@@ -84,7 +89,15 @@ pub fn draw(buf: &mut Buffer, area: Rect, panel: &Panel, time: &TimeAxis, look: 
             .take(parts.plot.height as usize)
         {
             let y = parts.plot.y + i as u16;
-            put(buf, parts.plot.x + 1, y, parts.plot.width - 1, text, look.theme.style(note.role), look);
+            put(
+                buf,
+                parts.plot.x + 1,
+                y,
+                parts.plot.width - 1,
+                text,
+                look.theme.style(note.role),
+                look,
+            );
         }
     }
 }
@@ -97,7 +110,11 @@ fn head(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
     if !parts.framed {
         let role = if panel.focus { Role::Focus } else { Role::Dim };
         // The title without its number, where there is room for it.
-        let name = if inner.width >= 36 { panel.title.get(2..).unwrap_or(panel.short) } else { panel.short };
+        let name = if inner.width >= 36 {
+            panel.title.get(2..).unwrap_or(panel.short)
+        } else {
+            panel.short
+        };
         let name = name.split(" (").next().unwrap_or(name);
         x += put(buf, x, y, inner.width, name, style(role), look);
         x += 1;
@@ -114,7 +131,15 @@ fn head(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
         room.then_some(right + 1)
     };
     if let Some(at) = fits(&panel.change.text) {
-        put(buf, at, y, inner.right() - at, &panel.change.text, style(panel.change.role), look);
+        put(
+            buf,
+            at,
+            y,
+            inner.right() - at,
+            &panel.change.text,
+            style(panel.change.role),
+            look,
+        );
     }
     let note = panel.note.as_ref().filter(|_| panel.curve.iter().any(Option::is_some));
     if let Some(note) = note
@@ -151,7 +176,13 @@ fn y_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
     for y in parts.plot.top()..parts.plot.bottom() {
         put(buf, x, y, 1, bar, style, look);
     }
-    let count = if parts.plot.height >= 9 { 5 } else if parts.plot.height >= 4 { 3 } else { 2 };
+    let count = if parts.plot.height >= 9 {
+        5
+    } else if parts.plot.height >= 4 {
+        3
+    } else {
+        2
+    };
     for (height, text) in panel.axis.ticks(count) {
         if height == 0.0 && parts.time {
             continue;
@@ -175,7 +206,9 @@ fn reference_lines(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
         };
         let y = row_of(parts, panel.axis.height(value));
         for x in parts.plot.left()..parts.plot.right() {
-            buf[(x, y)].set_symbol(symbol).set_style(look.theme.style(role).remove_modifier(ratatui::style::Modifier::BOLD));
+            buf[(x, y)]
+                .set_symbol(symbol)
+                .set_style(look.theme.style(role).remove_modifier(ratatui::style::Modifier::BOLD));
         }
     }
 }
@@ -195,7 +228,12 @@ fn time_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, time: &TimeAxis, lo
     let letters: Vec<(u16, char)> = time
         .letters
         .iter()
-        .map(|(at, letter)| ((u32::from(*at) * u32::from(wide.saturating_sub(1)) / 1000) as u16, *letter))
+        .map(|(at, letter)| {
+            (
+                (u32::from(*at) * u32::from(wide.saturating_sub(1)) / 1000) as u16,
+                *letter,
+            )
+        })
         .collect();
     // The times stand on the frame where there is one, so that the letters have the axis to themselves; without a frame
     // a time gives way to a letter.
@@ -217,6 +255,14 @@ fn time_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, time: &TimeAxis, lo
     for (at, letter) in letters {
         let at = x + at;
         let mut utf8 = [0; 4];
-        put(buf, at, y, 1, letter.encode_utf8(&mut utf8), look.theme.style(Role::Key), look);
+        put(
+            buf,
+            at,
+            y,
+            1,
+            letter.encode_utf8(&mut utf8),
+            look.theme.style(Role::Key),
+            look,
+        );
     }
 }

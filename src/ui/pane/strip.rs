@@ -46,7 +46,15 @@ pub fn draw(buf: &mut Buffer, area: Rect, strip: &Strip, look: Look) {
     let bar_width = inner.width.saturating_sub(label_width + 1);
     for (i, segment) in strip.segments.iter().skip(strip.first).take(rows as usize).enumerate() {
         let y = inner.y + 1 + i as u16;
-        put(buf, inner.x, y, label_width, &segment.label, look.theme.style(Role::Dim), look);
+        put(
+            buf,
+            inner.x,
+            y,
+            label_width,
+            &segment.label,
+            look.theme.style(Role::Dim),
+            look,
+        );
         // All segments at one scale: the largest fills the row.
         let wide = (u128::from(segment.bytes) * u128::from(bar_width)).div_ceil(u128::from(largest)) as u16;
         let parts: Vec<u64> = segment.parts.iter().map(|p| p.bytes).collect();

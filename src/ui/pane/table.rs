@@ -13,7 +13,11 @@ fn fitting(columns: &[Column], width: u16) -> Vec<(usize, u16)> {
     let mut chosen: Vec<usize> = (0..columns.len()).collect();
     let cells = |chosen: &[usize]| chosen.iter().map(|i| columns[*i].width + 1).sum::<u16>();
     while cells(&chosen) > width + 1 && chosen.len() > 1 {
-        let Some(least) = chosen.iter().copied().min_by_key(|i| (columns[*i].rank, usize::MAX - *i)) else {
+        let Some(least) = chosen
+            .iter()
+            .copied()
+            .min_by_key(|i| (columns[*i].rank, usize::MAX - *i))
+        else {
             break;
         };
         chosen.retain(|i| *i != least);
@@ -36,7 +40,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, table: &Table, look: Look) {
     }
     let inner = frame(buf, area, &table.title, table.focus, look);
     if table.rows.is_empty() {
-        for (i, text) in super::wrap(&table.empty, inner.width).iter().enumerate().take(inner.height as usize) {
+        for (i, text) in super::wrap(&table.empty, inner.width)
+            .iter()
+            .enumerate()
+            .take(inner.height as usize)
+        {
             let y = inner.y + i as u16;
             put(buf, inner.x, y, inner.width, text, look.theme.style(Role::Dim), look);
         }
@@ -46,9 +54,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, table: &Table, look: Look) {
     let head = u16::from(inner.height > 2);
     let room = (inner.height - head) as usize;
     let selected = table.selected.unwrap_or(table.rows.len().saturating_sub(1));
-    let first = selected
-        .saturating_sub(room.saturating_sub(1))
-        .max(selected.saturating_sub(room / 2).min(table.rows.len().saturating_sub(room)));
+    let first = selected.saturating_sub(room.saturating_sub(1)).max(
+        selected
+            .saturating_sub(room / 2)
+            .min(table.rows.len().saturating_sub(room)),
+    );
     let mut x = inner.x;
     for (i, width) in &columns {
         let column = &table.columns[*i];
