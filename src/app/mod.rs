@@ -206,6 +206,8 @@ pub struct App {
     pub open: Open,
     /// Tops of the automatic y ranges in the frame before.
     pub tops: [Option<u64>; 4],
+    /// A context was made whose bytes the driver did not tell: when, and how long it took. The next sample shows them.
+    context: Option<(Moment, Duration)>,
     /// Ticks lost so far.
     pub lost: u64,
     /// Commands sent and not yet answered.
@@ -253,6 +255,7 @@ impl App {
             hint: None,
             open: Open::default(),
             tops: [None; 4],
+            context: None,
             lost: 0,
             outstanding: 0,
             streams: 1,
@@ -327,6 +330,7 @@ impl App {
             return;
         }
         self.lost += u64::from(sample.lost);
+        self.context_seen(&sample);
         if self.sample.is_none() {
             self.baseline = App::figures(&sample);
         }

@@ -1,9 +1,13 @@
 //! What the allocator's thread did becomes a log entry, a letter on the time axis and a sentence.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{App, LogEntry};
+use crate::clock::Moment;
+use crate::sample::Sample;
 use crate::ui::text;
+use crate::units::Bytes;
 use crate::worker::{Command, Done, Outcome, State};
 
 impl App {
@@ -14,15 +18,10 @@ impl App {
         self.worker = state;
         if let Some(first) = &outcome.first_use {
             // The context's cost is an event of its own (issue 2.3).
-            let bytes = first.process.map(|b| format!("{b} in ")).unwrap_or_default();
-            self.note(LogEntry {
-                at: outcome.at,
-                letter: '!',
-                text: "CUDA context made by the first use".into(),
-                cost: format!("{bytes}{}", text::duration(first.took)),
-                refused: false,
-                address: None,
-            });
+            match first.process {
+                Some(bytes) => self.context_event(outcome.at, bytes, first.took),
+                None => self.context = Some((outcome.at, first.took)),
+            }
         }
         let refused = outcome.result.is_err();
         let cost = match &outcome.result {
@@ -50,6 +49,32 @@ impl App {
                 .find(|b| b.key < key)
                 .or(self.worker.blocks.first())
                 .map(|b| b.key);
+        }
+    }
+}
+
+impl App {
+    fn context_event(&mut self, at: Moment, bytes: Bytes, took: Duration) {
+        self.note(LogEntry {
+            at,
+            letter: '!',
+            text: "CUDA context made by the first use".into(),
+            cost: format!("{bytes} in {}", text::duration(took)),
+            refused: false,
+            address: None,
+        });
+    }
+
+    /// A real driver does not say what a context costs: it is what the process holds outside reserved, as soon as a
+    /// sample taken after the context's making shows both.
+    pub(super) fn context_seen(&mut self, sample: &Sample) {
+        let Some((at, took)) = self.context.filter(|(at, _)| sample.device.at > *at) else {
+            return;
+        };
+        let [_, vram, _, reserved] = App::figures(sample);
+        if let Some(bytes) = vram.zip(reserved).and_then(|(v, r)| v.checked_sub(r)) {
+            self.context = None;
+            self.context_event(at, Bytes(bytes), took);
         }
     }
 }

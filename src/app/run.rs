@@ -209,6 +209,9 @@ impl Dashboard {
                 },
                 outcome = next_outcome(self.worker.as_mut()) => {
                     let state = self.worker.as_ref().map(Worker::latest).unwrap_or_default();
+                    if let Some(control) = &self.control {
+                        control.sample_now();
+                    }
                     Event::Outcome(Box::new(outcome), state)
                 }
                 sample = next_sample(self.samples.as_mut()) => Event::Sample(Box::new(sample)),
@@ -279,7 +282,8 @@ impl Dashboard {
                 }
                 Effect::Stopped(pids) => self.stopped = pids,
                 Effect::Signal(key, number) => {
-                    self.app.tell(crate::source::signal::send(&ProcRoot::default(), key, number));
+                    self.app
+                        .tell(crate::source::signal::send(&ProcRoot::default(), key, number));
                 }
                 Effect::NextDevice => self.next_device(),
                 Effect::WriteScreen(path) => {

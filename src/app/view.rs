@@ -100,8 +100,14 @@ impl App {
                     pieces.push(Piece::new(" SIMULATED ", Role::Badge));
                 }
                 // The monitor counts by bus, the watched job by its own CUDA_VISIBLE_DEVICES (AC-40).
-                let own = sample.and_then(|s| s.cuda_index).map(|n| format!(" (its cuda:{n})")).unwrap_or_default();
-                pieces.push(Piece::new(format!("GPU {}{own} {}", device.index, device.name), Role::Text));
+                let own = sample
+                    .and_then(|s| s.cuda_index)
+                    .map(|n| format!(" (its cuda:{n})"))
+                    .unwrap_or_default();
+                pieces.push(Piece::new(
+                    format!("GPU {}{own} {}", device.index, device.name),
+                    Role::Text,
+                ));
             }
             Some(Reading::Missing(why)) => pieces.push(Piece::new(why.text.to_string(), Role::Warn)),
             None => pieces.push(Piece::new("reading", Role::Dim)),

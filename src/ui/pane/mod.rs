@@ -137,6 +137,10 @@ pub fn frame(buf: &mut Buffer, area: Rect, title: &str, focus: bool, look: Look)
     if area.width > 4 && area.height > 0 {
         let title = format!(" {title} ");
         let role = if focus { Role::Focus } else { Role::Text };
+        // The title has a style of its own: nothing of the frame's shines through.
+        for x in area.x + 1..(area.x + 1 + width(&title)).min(area.right() - 1) {
+            buf[(x, area.y)].reset();
+        }
         put(
             buf,
             area.x + 1,

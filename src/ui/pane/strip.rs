@@ -60,10 +60,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, strip: &Strip, look: Look) {
         let parts: Vec<u64> = segment.parts.iter().map(|p| p.bytes).collect();
         let mut x = inner.x + label_width + 1;
         for (part, cells) in segment.parts.iter().zip(bill::cells(&parts, wide.min(bar_width))) {
-            let mut style = look.theme.style(part.role);
-            if part.selected {
-                style = style.add_modifier(Modifier::REVERSED);
-            }
+            let style = if part.selected {
+                look.theme.style(Role::Focus).add_modifier(Modifier::UNDERLINED)
+            } else {
+                look.theme.style(part.role)
+            };
             for _ in 0..cells {
                 buf[(x, y)].set_symbol(look.glyphs.fill(part.role)).set_style(style);
                 x += 1;
