@@ -86,7 +86,9 @@ impl Heap {
                 State::Free => {
                     free += 1;
                     hold!(
-                        lane.free.get(&self.key(id)).is_some_and(|k| k.id == id),
+                        lane.free
+                            .lower_bound(&self.key(id))
+                            .is_some_and(|p| lane.free.get(p).id == id),
                         "free block {:#x} is not in its set",
                         block.address
                     );

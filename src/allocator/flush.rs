@@ -4,8 +4,8 @@ use crate::driver::Driver;
 
 use super::block::BlockId;
 use super::event::Action;
+use super::free_set::FreeKey;
 use super::heap::bump;
-use super::lane::FreeKey;
 use super::place::Request;
 use super::pool::{PoolError, PoolId};
 use super::{AllocError, Allocator};
@@ -76,7 +76,7 @@ impl<D: Driver> Allocator<D> {
         let mut expandable = Vec::new();
         let mut whole = Vec::new();
         for lane in self.heap.lanes_of(pool, small) {
-            for key in &self.heap.lanes[lane as usize].free {
+            for key in self.heap.lanes[lane as usize].free.iter() {
                 let block = &self.heap.blocks[key.id];
                 if block.expandable {
                     expandable.push(key.id);
@@ -158,7 +158,10 @@ impl<D: Driver> Allocator<D> {
         let limit = self.heap.config.split_limit();
         let wanted = request.size.max(limit);
         let free = &self.heap.lanes[request.lane as usize].free;
-        if let Some(key) = free.range(FreeKey::at_least(wanted)..).next().copied() {
+        if let Some(key) = free
+            .lower_bound(&FreeKey::at_least(wanted))
+            .map(|place| free.get(place))
+        {
             // A block that is split here was cut before the limit was lowered at run time: it cannot be given back.
             let block = &self.heap.blocks[key.id];
             if !block.expandable && !block.is_split() {
@@ -170,8 +173,7 @@ impl<D: Driver> Allocator<D> {
             }
         }
         let below: Vec<BlockId> = free
-            .range(..FreeKey::at_least(wanted))
-            .rev()
+            .below(&FreeKey::at_least(wanted))
             .take_while(|key| key.size >= limit)
             .map(|key| key.id)
             .collect();

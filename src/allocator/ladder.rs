@@ -226,7 +226,7 @@ impl<D: Driver> Allocator<D> {
             allowed: self.heap.limit,
             allocated: self.heap.stats.allocated_bytes.all.current as u64,
             reserved: self.heap.reserved,
-            private_free: private.flat_map(|l| &l.free).map(|key| key.size).sum(),
+            private_free: private.flat_map(|l| l.free.iter()).map(|key| key.size).sum(),
             expandable: self.heap.config.expandable_segments,
             processes: Vec::new(),
             release: self.heap.rules.release,

@@ -16,6 +16,7 @@ pub mod config;
 pub mod event;
 mod expandable;
 mod flush;
+mod free_set;
 mod heap;
 pub mod keys;
 mod ladder;

@@ -2,8 +2,9 @@
 
 use super::block::{BlockId, NONE, State};
 use super::event::Action;
+use super::free_set::{FreeKey, Place};
 use super::heap::Heap;
-use super::lane::FreeKey;
+use super::pool::half;
 use super::size::{MIN_BLOCK, SMALL_LIMIT};
 
 /// A request on its way down the ladder.
@@ -22,29 +23,43 @@ pub(super) struct Request {
 }
 
 impl Heap {
-    /// The search of `find`, without counting: the key of the block that would be taken.
-    pub fn peek(&self, lane: u32, request: &Request) -> Option<FreeKey> {
+    /// The search of `find`, without counting: the place of the block that would be taken.
+    #[inline]
+    pub fn peek(&self, lane: u32, request: &Request) -> Option<Place> {
         let free = &self.lanes[lane as usize].free;
-        let mut walk = free.range(FreeKey::at_least(request.size)..);
-        let mut found = *walk.next()?;
+        let mut place = free.lower_bound(&FreeKey::at_least(request.size))?;
+        let mut found = free.get(place);
         if self.blocks[found.id].expandable {
-            if request.expandable {
-                for next in walk {
-                    if !self.blocks[found.id].expandable || self.room(next.id) >= self.room(found.id) {
-                        break;
-                    }
-                    found = *next;
-                }
-            } else {
-                found = *walk.find(|key| !self.blocks[key.id].expandable)?;
-            }
+            place = self.peek_expandable(lane, place, request)?;
+            found = free.get(place);
         }
         let limit = self.config.split_limit();
-        if request.size < limit {
-            (found.size < limit || limit == u64::MAX).then_some(found)
+        let fits = if request.size < limit {
+            found.size < limit
         } else {
-            (found.size < request.size.saturating_add(self.config.non_split_rounding())).then_some(found)
+            found.size < request.size.saturating_add(self.config.non_split_rounding())
+        };
+        fits.then_some(place)
+    }
+
+    /// An expandable block counts as large as it could grow: the walk goes on while the next one could grow less. With
+    /// expandable segments switched off meanwhile it goes on to the first block of another kind.
+    fn peek_expandable(&self, lane: u32, mut place: Place, request: &Request) -> Option<Place> {
+        let free = &self.lanes[lane as usize].free;
+        let expandable = |place: Place| self.blocks[free.get(place).id].expandable;
+        if !request.expandable {
+            while expandable(place) {
+                place = free.next(place)?;
+            }
+            return Some(place);
         }
+        while expandable(place) {
+            match free.next(place) {
+                Some(next) if self.room(free.get(next).id) < self.room(free.get(place).id) => place = next,
+                _ => break,
+            }
+        }
+        Some(place)
     }
 
     /// Takes the best block out of the lane's free set, if there is one.
@@ -52,11 +67,13 @@ impl Heap {
     pub fn find(&mut self, lane: u32, request: &Request) -> Option<BlockId> {
         if self.limit.is_some() && self.config.gc_threshold > 0.0 {
             let (pool, small) = (self.lanes[lane as usize].pool, self.lanes[lane as usize].small);
-            self.pool_mut(pool).halves[super::pool::half(small)].calls += 1;
+            self.pool_mut(pool).halves[half(small)].calls += 1;
         }
-        let key = self.peek(lane, request)?;
-        self.lanes[lane as usize].free.remove(&key);
-        Some(key.id)
+        let place = self.peek(lane, request)?;
+        let free = &mut self.lanes[lane as usize].free;
+        let id = free.get(place).id;
+        free.remove_at(place);
+        Some(id)
     }
 
     /// Bytes that an expandable block could grow to without moving.
