@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::sample::Sample;
 use crate::sample::history::History;
+use crate::sample::{OwnCost, Sample};
 use crate::source::host::facts::ProcessKey;
 use crate::source::processes::ProcessTable;
 use crate::source::readers::AllocatorsRead;
@@ -208,6 +208,8 @@ pub struct App {
     pub tops: [Option<u64>; 4],
     /// A context was made whose bytes the driver did not tell: when, and how long it took. The next sample shows them.
     context: Option<(Moment, Duration)>,
+    /// What we ourselves cost, as it is shown: renewed once a second, so that its jitter draws no frames.
+    own: Option<(Moment, OwnCost, Duration)>,
     /// Ticks lost so far.
     pub lost: u64,
     /// Commands sent and not yet answered.
@@ -256,6 +258,7 @@ impl App {
             open: Open::default(),
             tops: [None; 4],
             context: None,
+            own: None,
             lost: 0,
             outstanding: 0,
             streams: 1,
@@ -331,6 +334,12 @@ impl App {
         }
         self.lost += u64::from(sample.lost);
         self.context_seen(&sample);
+        if self
+            .own
+            .is_none_or(|(at, ..)| sample.at.since(at) >= Duration::from_secs(1))
+        {
+            self.own = Some((sample.at, sample.own, sample.device.took));
+        }
         if self.sample.is_none() {
             self.baseline = App::figures(&sample);
         }

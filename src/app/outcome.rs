@@ -58,7 +58,7 @@ impl App {
         self.note(LogEntry {
             at,
             letter: '!',
-            text: "CUDA context made by the first use".into(),
+            text: "CUDA context (first use)".into(),
             cost: format!("{bytes} in {}", text::duration(took)),
             refused: false,
             address: None,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt;
+use ratatui::buffer::Buffer;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -28,6 +29,7 @@ use crate::sample::sampler::{Plan, Sampler, SamplerControl, Target};
 use crate::source::host::HostSource;
 use crate::source::processes::ProcessTable;
 use crate::source::readers::{AllocatorsRead, Readers};
+
 use crate::ui;
 use crate::ui::view::View;
 use crate::worker::{Command, Worker};
@@ -288,7 +290,11 @@ impl Dashboard {
                 Effect::NextDevice => self.next_device(),
                 Effect::WriteScreen(path) => {
                     let light = self.options.theme == Some(ui::theme::Scheme::Light);
-                    self.write(&path, &ui::svg::picture(screen.frame(), light));
+                    // What is on the screen, without the chooser that asked for it.
+                    let area = screen.area();
+                    let mut frame = Buffer::empty(area);
+                    ui::draw(&mut frame, area, &self.app.view(area), self.app.setup.look);
+                    self.write(&path, &ui::svg::picture(&frame, light));
                 }
                 Effect::WriteText(path, text) => self.write(&path, &text),
             }

@@ -107,11 +107,6 @@ impl Screen {
         Ok(())
     }
 
-    /// The frame on the screen.
-    pub fn frame(&self) -> &Buffer {
-        &self.drawn
-    }
-
     /// Gives the terminal back, stops this process until it is continued, and takes the terminal again.
     pub fn suspend(&mut self) -> io::Result<()> {
         restore();

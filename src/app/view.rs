@@ -137,13 +137,17 @@ impl App {
     }
 
     fn header_right(&self) -> Line {
-        let Some(sample) = self.shown() else {
+        let Some((_, own, took)) = self.own else {
             return Vec::new();
         };
-        let cpu = sample.own.cpu_percent.map_or("-".to_string(), |c| format!("{c:.1} %"));
-        let rss = sample.own.rss.map_or("-".to_string(), |b| b.to_string());
-        let read = text::duration(sample.device.took);
-        vec![Piece::new(format!("own: {cpu} CPU, {rss}, GPU read {read}"), Role::Dim)]
+        let cpu = own.cpu_percent.map_or("-".to_string(), |c| format!("{c:.1} %"));
+        let rss = own.rss.map_or("-".to_string(), |b| b.to_string());
+        let read = text::duration(took);
+        // The first is dropped first when the header is narrow.
+        vec![
+            Piece::new(format!("GPU read {read}"), Role::Dim),
+            Piece::new(format!("own: {cpu} CPU, {rss}"), Role::Dim),
+        ]
     }
 
     fn bill(&self) -> view::Bill {
@@ -272,7 +276,7 @@ impl App {
             .iter()
             .map(|entry| {
                 vec![
-                    Piece::new(format!("{:>6.1} s ", entry.at.secs()), Role::Dim),
+                    Piece::new(format!("{:>6.1}s ", entry.at.secs()), Role::Dim),
                     Piece::new(entry.letter.to_string(), Role::Key),
                     Piece::new(format!(" {}  ", entry.text), Role::Text),
                     Piece::new(entry.cost.clone(), if entry.refused { Role::Alarm } else { Role::Dim }),

@@ -103,9 +103,14 @@ fn run(out: &mut String, (x, y, n): (u16, u16, u16), text: &str, cell: &ratatui:
             CELL.1
         );
     }
-    if text.trim().is_empty() {
+    // Blanks at the ends of a text are dropped by some renderers: they are a change of place instead.
+    let lead = text.chars().take_while(|c| *c == ' ').count() as u16;
+    let trimmed = text.trim_matches(' ');
+    if trimmed.is_empty() {
         return;
     }
+    let used = trimmed.chars().count() as u16;
+    let (px, pw, text) = (px + u32::from(lead) * CELL.0, u32::from(used.min(n)) * CELL.0, trimmed);
     let eighths = "▁▂▃▄▅▆▇█";
     if text.chars().all(|c| c == ' ' || eighths.contains(c)) {
         for (i, c) in text.chars().enumerate() {

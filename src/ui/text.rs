@@ -46,8 +46,8 @@ pub fn span(d: Duration) -> String {
 /// What an action was, in the event log.
 pub fn action(outcome: &Outcome) -> String {
     match &outcome.command {
-        Command::AllocGpu { shape, dtype } => format!("GPU alloc {shape} {dtype}"),
-        Command::AllocCpu { shape, dtype } => format!("CPU alloc {shape} {dtype}"),
+        Command::AllocGpu { shape, dtype } => format!("GPU {shape} {dtype}"),
+        Command::AllocCpu { shape, dtype } => format!("CPU {shape} {dtype}"),
         Command::Delete(key) => format!("del #{}", key.0),
         Command::DeleteAll => "del all".into(),
         Command::Flush => "flush (empty_cache)".into(),
