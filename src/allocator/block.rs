@@ -56,7 +56,7 @@ impl Block {
 }
 
 /// All blocks. Slots of deleted blocks are used again.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Slab {
     blocks: Vec<Block>,
     vacant: Vec<BlockId>,

@@ -53,7 +53,7 @@ impl Heap {
                 hold!(block.prev == prev, "block at {at:#x} does not know its neighbour");
                 hold!(block.size > 0, "empty block at {at:#x}");
                 if prev != NONE {
-                    self.check_neighbours(&self.blocks[prev], block)?;
+                    Self::check_neighbours(&self.blocks[prev], block)?;
                 }
                 walked += 1;
                 at = block.end();
@@ -65,7 +65,7 @@ impl Heap {
         Ok(walked)
     }
 
-    fn check_neighbours(&self, a: &Block, b: &Block) -> Result<(), Violation> {
+    fn check_neighbours(a: &Block, b: &Block) -> Result<(), Violation> {
         let same = |state| a.state == state && b.state == state;
         hold!(!same(State::Free), "two free neighbours at {:#x}", b.address);
         hold!(!same(State::Unmapped), "two unmapped neighbours at {:#x}", b.address);

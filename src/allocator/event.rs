@@ -82,7 +82,7 @@ pub struct TraceEntry {
 }
 
 /// The newest entries, and how many older ones were dropped since the last take.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ring {
     entries: VecDeque<TraceEntry>,
     capacity: usize,

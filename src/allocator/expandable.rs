@@ -60,12 +60,16 @@ impl<D: Driver> Allocator<D> {
         } else {
             self.heap.config.large_segment_size
         };
+        let most = total.saturating_add(total / 8);
         let room = match self.heap.config.expandable_reserve {
-            None => total.saturating_add(total / 8),
-            Some(Reserve::Fraction(part)) => (part * total as f64) as u64,
-            Some(Reserve::Bytes(bytes)) => bytes,
+            None => most,
+            Some(Reserve::Fraction(part)) => most.min((part * total as f64) as u64),
+            Some(Reserve::Bytes(bytes)) => most.min(bytes),
         };
         let size = room.div_ceil(granule).max(1).saturating_mul(granule);
+        if size < request.size {
+            return Ok(None);
+        }
         let base = match self.driver.reserve(size) {
             Ok(base) => base,
             Err(DriverError::OutOfMemory) => return Ok(None),

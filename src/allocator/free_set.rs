@@ -75,7 +75,7 @@ pub(super) struct Place {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FreeSet {
     /// The first key of each chunk.
     firsts: Vec<FreeKey>,

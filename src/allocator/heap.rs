@@ -1,12 +1,12 @@
 //! The heap: blocks, lanes, pools and counters, without the driver. Searching, handing out, merging (allocator-spec 2.2,
 //! 2.3, 2.6, 2.11) need no driver call and live here; what calls the driver lives in `Allocator`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::block::{Block, BlockId, NONE, Slab, State};
 use super::config::Config;
 use super::event::{Action, Ring};
-use super::free_set::FreeKey;
+use super::free_set::{FreeKey, FreeSet};
 use super::lane::Lane;
 use super::live::LiveMap;
 use super::pool::{Half, Pool, PoolId, PoolOptions, half};
@@ -23,7 +23,7 @@ pub(super) struct Uses {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Heap {
     pub rules: Rules,
     pub config: Config,
@@ -137,8 +137,8 @@ impl Heap {
             pool,
             small,
             stream,
-            free: Default::default(),
-            unmapped: Default::default(),
+            free: FreeSet::default(),
+            unmapped: BTreeSet::new(),
         };
         let id = if let Some(id) = self.vacant_lanes.pop() {
             self.lanes[id as usize] = lane;

@@ -164,6 +164,7 @@ fn walk_stat(name: &[&str], stat: &Stat, visit: &mut impl FnMut(&[&str], i64)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocator::config::Config;
     use crate::allocator::heap::Heap;
 
     #[test]
@@ -177,7 +178,7 @@ mod tests {
             ("2.15", 123),
         ] {
             let rules = Rules::of(release).unwrap();
-            let mut stats = Heap::new(rules.clone(), Default::default()).stats;
+            let mut stats = Heap::new(rules.clone(), Config::default()).stats;
             assert_eq!(memory_stats(&stats, &rules).len(), keys, "{release}");
             stats
                 .reserved_bytes_by_private_pools

@@ -29,7 +29,8 @@ impl<D: Driver> Allocator<D> {
         if let Some(fraction) = self.fraction.take() {
             self.set_memory_fraction(fraction)?;
         }
-        if !(self.queues.is_empty() && self.deferred.is_empty()) && !self.capture_underway() {
+        let waiting = !self.queues.is_empty() || !self.deferred.is_empty();
+        if waiting && !self.capture_underway() {
             self.process_events()?;
         }
         let request = self.request(size, stream);

@@ -11,7 +11,7 @@ use super::free_set::FreeSet;
 use crate::driver::StreamId;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lane {
     /// Index of the pool in `Heap::pools`.
     pub pool: u32,

@@ -31,6 +31,7 @@ mod restore;
 pub mod rules;
 pub mod size;
 pub mod stats;
+mod summary;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,6 +50,7 @@ pub use pool::{Filter, PoolError, PoolId, PoolOptions};
 pub use report::{BlockReport, BlockState, Report, SegmentReport};
 pub use rules::Rules;
 pub use stats::DeviceStats;
+pub use summary::memory_summary;
 
 /// What an allocator is made with.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -109,8 +111,9 @@ pub struct BlockInfo {
 /// Events of one stream, each with the block that waits for it, oldest first.
 type Queue = VecDeque<(EventId, BlockId)>;
 
-/// A caching allocator on one device. See the module.
-#[derive(Debug)]
+/// A caching allocator on one device. See the module. A clone (of one on a driver that can be cloned) answers what-if
+/// questions.
+#[derive(Clone, Debug)]
 pub struct Allocator<D: Driver> {
     driver: D,
     heap: Heap,

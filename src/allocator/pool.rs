@@ -44,14 +44,14 @@ pub enum PoolError {
 }
 
 /// One half: the lanes of its streams in ascending order of the stream, and how often it was searched.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Half {
     pub lanes: Vec<(StreamId, u32)>,
     pub calls: u64,
 }
 
 /// A pool and who uses it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pool {
     pub id: PoolId,
     pub options: PoolOptions,

@@ -5,7 +5,7 @@ use crate::driver::Driver;
 use super::block::{NONE, State};
 use super::check::Violation;
 use super::report::{BlockState, Report, SegmentReport};
-use super::{Allocator, PoolId, PoolOptions, Settings};
+use super::{Allocator, PoolOptions, Settings};
 
 impl<D: Driver> Allocator<D> {
     /// An allocator that holds the segments of `report`, counted as if it had just been made: sums are 0, peaks are the
@@ -40,15 +40,12 @@ impl<D: Driver> Allocator<D> {
 
     fn restore_segment(&mut self, segment: &SegmentReport) {
         let heap = &mut self.heap;
-        let pool = match heap.pool_index(segment.pool) {
-            Some(index) => index,
-            None => {
-                let index = heap.add_pool(segment.pool, PoolOptions::default());
-                // Whoever made it is not in the report; without a user it would be flushed.
-                heap.pool_mut(index).users = u64::from(segment.pool != PoolId::DEFAULT);
-                index
-            }
-        };
+        let pool = heap.pool_index(segment.pool).unwrap_or_else(|| {
+            let index = heap.add_pool(segment.pool, PoolOptions::default());
+            // Whoever made it is not in the report; without a user it would be flushed.
+            heap.pool_mut(index).users = 1;
+            index
+        });
         let lane = heap.lane(pool, segment.small, segment.stream);
         let mut id = heap.add_segment(lane, segment.address, segment.size, self.next_segment, false);
         self.next_segment += 1;
@@ -59,7 +56,7 @@ impl<D: Driver> Allocator<D> {
         }
         for block in &segment.blocks {
             let rest = (block.size < heap.blocks[id].size).then(|| heap.cut(id, block.size));
-            heap.blocks[id].requested = block.requested.min(block.size);
+            heap.blocks[id].requested = block.requested;
             if block.state == BlockState::Free {
                 heap.insert_free(id);
                 if heap.blocks[id].is_split() {
@@ -67,6 +64,7 @@ impl<D: Driver> Allocator<D> {
                     heap.stats.inactive_split_bytes.add(segment.small, block.size);
                 }
             } else {
+                heap.blocks[id].requested = block.requested.min(block.size);
                 heap.blocks[id].state = State::Live;
                 heap.live.insert(heap.blocks[id].address, id);
                 heap.stats.allocation.add(segment.small, 1);

@@ -50,6 +50,8 @@ pub enum OomSentence {
 
 /// The switches of one release. Made by [`Rules::of`]; the default is the newest examined release.
 #[derive(Clone, Debug, PartialEq)]
+// A table of switches is what this is.
+#[allow(clippy::struct_excessive_bools)]
 pub struct Rules {
     /// The release that was asked for.
     pub asked: Release,

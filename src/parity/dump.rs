@@ -16,17 +16,16 @@ use crate::snapshot::{DeviceSnapshot, read};
 pub(super) fn replay(bytes: &[u8], over: Option<&Rules>) -> anyhow::Result<Tally> {
     let snapshot = read(bytes).map_err(|e| anyhow!(e))?;
     let mut tally = Tally::default();
-    let rules = match over {
-        Some(rules) => rules.clone(),
-        None => {
-            tally.note(format!(
-                "a pickle names no release: its keys are those of {}; --torch overrules",
-                snapshot.generation
-            ));
-            Rules::of(snapshot.generation)?
-        }
+    let rules = if let Some(rules) = over {
+        rules.clone()
+    } else {
+        tally.note(format!(
+            "a pickle names no release: its keys are those of {}; --torch overrules",
+            snapshot.generation
+        ));
+        Rules::of(snapshot.generation)?
     };
-    rules.note().map(|n| tally.note(n));
+    rules.note().into_iter().for_each(|n| tally.note(n));
     let config = Config::parse(snapshot.conf.as_deref().unwrap_or_default(), &rules).context("configuration")?;
     for (device, snapshot) in &snapshot.devices {
         let settings = Settings {
@@ -64,6 +63,7 @@ fn replay_device(snapshot: &DeviceSnapshot, settings: Settings, tally: &mut Tall
         total,
         retries: None,
     };
+    let before = tally.differences;
     let allocator = super::log::replay(&log, settings, first.as_ref(), tally)?;
     let recorded: Vec<Segment> = recorded(&snapshot.report);
     let report = allocator.report();
@@ -74,6 +74,17 @@ fn replay_device(snapshot: &DeviceSnapshot, settings: Settings, tally: &mut Tall
     }
     // What free blocks of the first state were last asked for is not in the file.
     compare_segments(&report, &recorded, first.is_none(), tally, &|| "at the end".to_owned());
+    let open = first
+        .as_ref()
+        .map(|f| f.open.join(" and "))
+        .filter(|o| !o.is_empty() && tally.differences > before);
+    if let Some(open) = open {
+        bail!(
+            "the recording starts late, and its first state cannot be told: {open} is not in the file, and the likeliest \
+             state does not lead to what was recorded ({})",
+            tally.first.as_deref().unwrap_or_default()
+        );
+    }
     Ok(())
 }
 

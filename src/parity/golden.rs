@@ -53,7 +53,7 @@ fn replay_line(workload: &Workload, over: Option<&Rules>, line: usize, tally: &m
         Some(rules) => rules.clone(),
         None => Rules::of(&workload.torch)?,
     };
-    rules.note().map(|n| tally.note(n));
+    rules.note().into_iter().for_each(|n| tally.note(n));
     ensure!(
         workload.device_total <= LARGEST_DEVICE,
         "a device of {} bytes",
@@ -71,6 +71,7 @@ fn replay_line(workload: &Workload, over: Option<&Rules>, line: usize, tally: &m
     for (key, value) in &workload.start {
         counters.set(key, *value);
     }
+    let known = tally.differences;
     for (at, step) in workload.steps.iter().enumerate() {
         let context = || format!("line {line} step {} {}", at + 1, Value::Array(step.op.clone()));
         let oom = match run.step(&step.op) {
@@ -79,6 +80,11 @@ fn replay_line(workload: &Workload, over: Option<&Rules>, line: usize, tally: &m
                     "line {line} step {}: {what}; not compared from here on",
                     at + 1
                 ));
+                return Ok(());
+            }
+            // After a difference the rest of a workload may make no sense.
+            Err(Stop::Bad(error)) if tally.differences > known => {
+                tally.note(format!("line {line}: the replay ended at step {}: {error:#}", at + 1));
                 return Ok(());
             }
             Err(Stop::Bad(error)) => return Err(error.context(format!("step {}", at + 1))),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::scripted::Event;
-use crate::allocator::size::{SMALL_LIMIT, SMALL_SEGMENT, block_size};
+use crate::allocator::size::{MIN_BLOCK, ONE_EXABYTE, SMALL_LIMIT, SMALL_SEGMENT, block_size};
 use crate::allocator::{Action, BlockReport, BlockState, Report, SegmentReport, Settings, TraceEntry};
 
 /// What was there before the first event.
@@ -11,6 +11,8 @@ pub(super) struct First {
     pub report: Report,
     /// Blocks whose free was requested before the log begins and completes inside it.
     pub pending: Vec<u64>,
+    /// What the file leaves open about this state.
+    pub open: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -83,17 +85,25 @@ pub(super) fn first_state(
         .filter(|(_, b)| b.pending)
         .map(|(address, _)| *address)
         .collect();
-    let segments = segments
-        .into_values()
-        .map(|s| fill(s, &live, settings))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut open = 0;
+    let fill = |s: SegmentReport| fill(s, &live, events, settings, &mut open);
+    let segments = segments.into_values().map(fill).collect::<Result<Vec<_>, _>>()?;
     let placed: HashSet<u64> = segments.iter().flat_map(|s| &s.blocks).map(|b| b.address).collect();
     if let Some(lost) = live.keys().find(|a| !placed.contains(a)) {
         return Err(format!("the block at {lost:#x} lies in no segment"));
     }
+    let mut reasons = Vec::new();
+    if open > 0 {
+        // Freed in the log, beside a free block that nothing is placed in before.
+        reasons.push(format!("the size of {open} blocks"));
+    }
+    if settings.rules.ties_by_segment && segments.len() > 1 {
+        reasons.push(format!("the order in which {} segments were made", segments.len()));
+    }
     Ok(Some(First {
         report: Report { segments },
         pending,
+        open: reasons,
     }))
 }
 
@@ -165,14 +175,18 @@ fn cut(pieces: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     }
 }
 
-/// Puts the live blocks into a segment and makes the gaps free blocks. A gap of at most 1 MiB in a large segment cannot
-/// be a block of its own (allocator-spec 2.3): it is the unsplit rest of the block before it.
-fn fill(mut segment: SegmentReport, live: &BTreeMap<u64, Live>, settings: &Settings) -> Result<SegmentReport, String> {
+/// Puts the live blocks into a segment and makes the gaps free blocks.
+fn fill(
+    mut segment: SegmentReport,
+    live: &BTreeMap<u64, Live>,
+    events: &[Event],
+    settings: &Settings,
+    open: &mut usize,
+) -> Result<SegmentReport, String> {
     let end = segment
         .address
         .checked_add(segment.size)
         .ok_or("a segment beyond the last address")?;
-    let limit = settings.config.split_limit();
     let mut at = segment.address;
     let inside: Vec<(u64, Live)> = live.range(segment.address..end).map(|(a, b)| (*a, *b)).collect();
     for (place, (address, block)) in inside.iter().enumerate() {
@@ -183,12 +197,15 @@ fn fill(mut segment: SegmentReport, live: &BTreeMap<u64, Live>, settings: &Setti
             segment.blocks.push(free(at, address - at));
         }
         let next = inside.get(place + 1).map_or(end, |(a, _)| *a);
-        let rounded = block_size(block.requested.max(1), &settings.config, &settings.rules);
-        let size = block.size.unwrap_or_else(|| {
-            let gap = (next - address).saturating_sub(rounded);
-            let whole = !segment.small && (gap <= SMALL_LIMIT || rounded >= limit);
-            if whole { rounded + gap } else { rounded }
-        });
+        let size = match block.size {
+            Some(size) => size,
+            None => {
+                size_of(*address, block.requested, next, segment.small, events, settings).unwrap_or_else(|rounded| {
+                    *open += 1;
+                    rounded
+                })
+            }
+        };
         if size > next - address {
             return Err(format!("the block at {address:#x} reaches into the next one"));
         }
@@ -208,6 +225,35 @@ fn fill(mut segment: SegmentReport, live: &BTreeMap<u64, Live>, settings: &Setti
         segment.blocks.push(free(at, end - at));
     }
     Ok(segment)
+}
+
+/// The size of a block that is freed in the log: its rounded size and the rest that was too small to be split off
+/// (allocator-spec 2.3). Up to the next live block that rest is the whole gap if it is small enough; else the first block
+/// placed behind shows where the free block begins. `Err`: nothing shows it; the rounded size.
+fn size_of(
+    address: u64,
+    bytes: u64,
+    next: u64,
+    small: bool,
+    events: &[Event],
+    settings: &Settings,
+) -> Result<u64, u64> {
+    let rounded = block_size(bytes.clamp(1, ONE_EXABYTE), &settings.config, &settings.rules);
+    let gap = (next - address).saturating_sub(rounded);
+    let unsplit = if small { MIN_BLOCK - 1 } else { SMALL_LIMIT };
+    if gap <= unsplit || rounded >= settings.config.split_limit() {
+        return Ok(rounded + gap);
+    }
+    let while_there = events
+        .iter()
+        .take_while(|e| e.action != Action::FreeCompleted || e.address != address);
+    let behind = address + rounded..next;
+    let mut placed = while_there.filter(|e| e.action == Action::Alloc && behind.contains(&e.address));
+    match placed.next() {
+        Some(first) if first.address - behind.start <= unsplit => Ok(first.address - address),
+        _ if small => Ok(rounded),
+        _ => Err(rounded),
+    }
 }
 
 fn free(address: u64, size: u64) -> BlockReport {

@@ -106,8 +106,14 @@ pub(super) fn replay(
                 Action::Alloc | Action::Oom | Action::FreeRequested
             )
         });
-        run.group(start, anchor, retries > 0, tally)
-            .with_context(|| format!("event {}", start + 1))?;
+        if let Err(error) = run.group(start, anchor, retries > 0, tally) {
+            // After a difference the rest of a log may make no sense.
+            if tally.differences == 0 {
+                return Err(error.context(format!("event {}", start + 1)));
+            }
+            tally.note(format!("the replay ended at event {}: {error:#}", start + 1));
+            return Ok(run.allocator);
+        }
         // A free that completes at once has its second event inside the group.
         start = run.passed.max(anchor.map_or(log.events.len(), |a| a + 1));
     }
@@ -147,7 +153,8 @@ impl Run<'_> {
 
     /// Frees a block that another stream still uses.
     fn free_later(&mut self, address: u64) -> anyhow::Result<()> {
-        let side = StreamId(FIRST_SIDE + self.allocator.driver().last_event);
+        // Its event will be the driver's next one.
+        let side = StreamId(FIRST_SIDE + self.allocator.driver().last_event + 1);
         self.allocator.record_stream(address, side)?;
         self.allocator.free(address)?;
         self.pending.insert(address, self.allocator.driver().last_event);
@@ -158,16 +165,11 @@ impl Run<'_> {
     fn group(&mut self, start: usize, anchor: Option<usize>, retries: bool, tally: &mut Tally) -> anyhow::Result<()> {
         let end = anchor.unwrap_or(self.log.events.len());
         let before = &self.log.events[start..end];
-        for event in before.iter().filter(|e| e.action == Action::FreeCompleted) {
-            self.complete(event.address)?;
-        }
+        self.complete_first(before, anchor)?;
         self.learn_pools(start, end)?;
         let frees = before
             .iter()
             .any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap));
-        let gets = before
-            .iter()
-            .any(|e| matches!(e.action, Action::SegmentAlloc | Action::SegmentMap));
         match anchor.map(|a| (a, self.log.events[a])) {
             None => {
                 if frees {
@@ -185,11 +187,7 @@ impl Run<'_> {
                 if let Some(pool) = pool {
                     self.begin(pool)?;
                 }
-                let flushed = frees
-                    && (!retries && event.action == Action::Alloc
-                        || !gets && event.action == Action::Alloc
-                        || self.allocator.would_hit(event.size, StreamId(event.stream)));
-                if flushed {
+                if frees && self.flushed_before(at, event, pool, retries)? {
                     self.outside(pool, Allocator::empty_cache)?;
                 }
                 self.request(at, event, tally)?;
@@ -207,6 +205,38 @@ impl Run<'_> {
         self.allocator.begin_pool(pool)?;
         *self.users.entry(pool).or_default() += 1;
         Ok(())
+    }
+
+    /// Whether an empty_cache stands between this request and the operation before: tried out on copies, which of the two
+    /// makes the recorded calls. Where both do, the recording's count of retries decides.
+    fn flushed_before(&self, at: usize, event: Event, pool: Option<PoolId>, retries: bool) -> anyhow::Result<bool> {
+        let other = |e: &Event| e.action != Action::FreeCompleted;
+        let recorded: Vec<Event> = self.log.events[self.passed.min(at)..=at]
+            .iter()
+            .filter(|e| other(e))
+            .copied()
+            .collect();
+        let mut matches = [false; 2];
+        for flush in [false, true] {
+            let mut trial = self.allocator.clone();
+            trial.take_events();
+            if flush {
+                // The redirection that was begun for the request does not hold for the flush.
+                pool.map_or(Ok(()), |p| trial.end_pool(p))?;
+                trial.empty_cache()?;
+                pool.map_or(Ok(()), |p| trial.begin_pool(p))?;
+            }
+            match trial.malloc(event.size, StreamId(event.stream)) {
+                Ok(_) | Err(AllocError::OutOfMemory(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let events: Vec<Event> = trial.take_events().iter().map(as_event).filter(other).collect();
+            matches[usize::from(flush)] = recorded == events;
+        }
+        Ok(match matches {
+            [true, true] | [false, false] => !retries,
+            [_, flushed] => flushed,
+        })
     }
 
     /// Does something without the redirection.
@@ -251,6 +281,46 @@ impl Run<'_> {
         } else {
             self.free_later(event.address)
         }
+    }
+
+    /// The completions of a group. Those of a request come before its search, unless the search would then have found
+    /// what the log shows it did not find: then the wait for all events on the last step of the ladder brought them.
+    fn complete_first(&mut self, before: &[Event], anchor: Option<usize>) -> anyhow::Result<()> {
+        let completed: Vec<u64> = before
+            .iter()
+            .filter(|e| e.action == Action::FreeCompleted)
+            .map(|e| e.address)
+            .collect();
+        let missed = |e: &Event| matches!(e.action, Action::SegmentAlloc | Action::SegmentMap);
+        let request = anchor
+            .map(|a| self.log.events[a])
+            .filter(|e| e.action != Action::FreeRequested);
+        let request = request.filter(|e| e.action == Action::Oom || before.iter().any(missed));
+        // What completes after a segment call certainly was waited for.
+        let first_call = before.iter().position(|e| e.action != Action::FreeCompleted);
+        let mut early = first_call.unwrap_or(completed.len());
+        if let Some(request) = request.filter(|_| early > 0) {
+            let mut trial = self.allocator.clone();
+            for (at, address) in completed.iter().enumerate() {
+                let event = self
+                    .pending
+                    .get(address)
+                    .context("a block completes that was not freed")?;
+                trial.driver_mut().completed.single.insert(*event);
+                trial.process_events()?;
+                if trial.would_hit(request.size, StreamId(request.stream)) {
+                    early = at;
+                    break;
+                }
+            }
+        }
+        for address in &completed[..early] {
+            self.complete(*address)?;
+        }
+        let late = completed[early..].iter().filter_map(|a| self.pending.remove(a));
+        let streams: Vec<StreamId> = late.map(|event| StreamId(FIRST_SIDE + event)).collect();
+        self.allocator.order_streams(&streams);
+        Ok(())
     }
 
     /// A pending block's event has completed.

@@ -39,6 +39,8 @@ const LARGEST: u64 = 2 << 30;
 ///
 /// # Errors
 /// A file that cannot be read, is no recording, or breaks off: the message names the file and the line or operation.
+// The command line owns its options and is done with them here.
+#[allow(clippy::needless_pass_by_value)]
 pub fn run(
     files: &[PathBuf],
     format: Format,

@@ -2,6 +2,7 @@
 //! segment calls, which also carries the addresses. Where the next recorded call is another one, the real call failed.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::allocator::Action;
@@ -40,11 +41,11 @@ const MOST_MEMORY: u64 = 1 << 46;
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Scripted {
-    calls: Vec<Event>,
+    calls: Arc<[Event]>,
     next: usize,
     total: u64,
     /// What the driver's free bytes were at each recorded out-of-memory, and which of them is next.
-    free_at_oom: Vec<u64>,
+    free_at_oom: Arc<[u64]>,
     next_oom: usize,
     ranges: Vec<(u64, u64)>,
     /// Bytes with memory behind them: start to end.
@@ -94,7 +95,7 @@ impl Scripted {
         same.then_some(next)
     }
 
-    fn note_unexpected(&mut self, what: String) {
+    fn note_unexpected(&mut self, what: &str) {
         let next = match self.calls.get(self.next) {
             Some(e) => format!("{} {:#x} of {} bytes", e.action.name(), e.address, e.size),
             None => "nothing".to_owned(),
@@ -168,7 +169,7 @@ impl Driver for Scripted {
 
     fn free(&mut self, address: u64) -> Result<(), DriverError> {
         if self.expect(Action::SegmentFree, Some(address), None).is_none() {
-            self.note_unexpected(format!("segment_free {address:#x}"));
+            self.note_unexpected(&format!("segment_free {address:#x}"));
         }
         if let Some(end) = self.backed.get(&address).copied() {
             self.unback(address, end);
@@ -194,16 +195,16 @@ impl Driver for Scripted {
         let mut maps = self.calls[self.next..]
             .iter()
             .take_while(|e| e.action == Action::SegmentMap);
-        let base = match maps.next() {
-            Some(next) => next.address,
-            None => {
-                let maps = self.calls[self.next..]
-                    .iter()
-                    .filter(|e| e.action == Action::SegmentMap);
-                maps.map(|e| e.address)
-                    .find(|a| !self.inside_a_range(*a))
-                    .ok_or(DriverError::OutOfMemory)?
-            }
+        let base = if let Some(next) = maps.next() {
+            next.address
+        } else {
+            let mut later = self.calls[self.next..]
+                .iter()
+                .filter(|e| e.action == Action::SegmentMap)
+                .map(|e| e.address);
+            later
+                .find(|a| !self.inside_a_range(*a))
+                .ok_or(DriverError::OutOfMemory)?
         };
         if base == 0 || base.checked_add(size).is_none() || self.ranges.iter().any(|(b, _)| *b == base) {
             return Err(DriverError::OutOfMemory);
@@ -227,7 +228,7 @@ impl Driver for Scripted {
     fn unmap(&mut self, address: u64, granule: u64, count: u64) -> Result<(), DriverError> {
         let size = granule * count;
         if self.expect(Action::SegmentUnmap, Some(address), Some(size)).is_none() {
-            self.note_unexpected(format!("segment_unmap {address:#x} of {size} bytes"));
+            self.note_unexpected(&format!("segment_unmap {address:#x} of {size} bytes"));
         }
         self.unback(address, address.saturating_add(size));
         Ok(())

@@ -42,7 +42,8 @@ pub(super) struct RawEvent(String, u64, u64, u64);
 
 #[derive(Deserialize)]
 struct Op {
-    op: String,
+    #[serde(rename = "op")]
+    name: String,
     #[serde(default)]
     id: Option<u64>,
     #[serde(default)]
@@ -109,7 +110,7 @@ pub(super) fn replay(text: &str, over: Option<&Rules>) -> anyhow::Result<Tally> 
         Some(rules) => rules.clone(),
         None => Rules::of(&trace.torch)?,
     };
-    rules.note().map(|n| tally.note(n));
+    rules.note().into_iter().for_each(|n| tally.note(n));
     let config = Config::parse(&trace.conf, &rules).context("configuration")?;
     match &trace.ops {
         None => super::log::replay_trace(&trace, Settings { rules, config }, &mut tally)?,
@@ -176,7 +177,7 @@ impl<'a> Run<'a> {
                 format!(
                     "operation {} {} {}",
                     at + 1,
-                    super::tally::printable(&op.op),
+                    super::tally::printable(&op.name),
                     describe(op)
                 )
             };
@@ -184,6 +185,11 @@ impl<'a> Run<'a> {
                 Ok(()) => {}
                 Err(error) if error.downcast_ref::<AllocError>().is_some_and(is_upstream) => {
                     tally.note(format!("{}: {error}; not compared from here on", context()));
+                    return Ok(());
+                }
+                // After a difference the rest of a recording may make no sense.
+                Err(error) if tally.differences > 0 => {
+                    tally.note(format!("the replay ended at operation {}: {error:#}", at + 1));
                     return Ok(());
                 }
                 Err(error) => return Err(error.context(format!("operation {}", at + 1))),
@@ -221,10 +227,10 @@ impl<'a> Run<'a> {
     }
 
     fn step(&mut self, op: &Op, tally: &mut Tally, context: &impl Fn() -> String) -> anyhow::Result<()> {
-        if matches!(op.op.as_str(), "alloc" | "empty_cache") && !self.waits_for.is_empty() {
+        if matches!(op.name.as_str(), "alloc" | "empty_cache") && !self.waits_for.is_empty() {
             self.order_streams();
         }
-        match op.op.as_str() {
+        match op.name.as_str() {
             "alloc" => self.alloc(op, tally, context)?,
             "free" => self.free(op)?,
             "empty_cache" => self.allocator.empty_cache()?,
@@ -257,12 +263,11 @@ impl<'a> Run<'a> {
                 if error.kind == OomKind::Exhausted {
                     self.allocator.driver_mut().pass_oom();
                 }
-                match &op.oom {
-                    Some(text) => compare_sentence(&error, text, tally, context),
-                    None => {
-                        self.refused.insert(id);
-                        tally.differ(|| format!("{}: out of memory here only: {error}", context()));
-                    }
+                if let Some(text) = &op.oom {
+                    compare_sentence(&error, text, tally, context);
+                } else {
+                    self.refused.insert(id);
+                    tally.differ(|| format!("{}: out of memory here only: {error}", context()));
                 }
             }
             Err(error) => return Err(error.into()),
@@ -325,6 +330,9 @@ pub(super) fn as_event(entry: &TraceEntry) -> Event {
     }
 }
 
+/// What every process clause of the sentence ends with.
+const LAST_OF_PROCESSES: &str = "memory in use. ";
+
 /// Compares the sentence figure by figure: everything but the processes, which only the recording's NVML knew.
 pub(super) fn compare_sentence(ours: &OutOfMemory, text: &str, tally: &mut Tally, context: &impl Fn() -> String) {
     let mut recorded = text.to_owned();
@@ -332,11 +340,9 @@ pub(super) fn compare_sentence(ours: &OutOfMemory, text: &str, tally: &mut Tally
         .into_iter()
         .filter_map(|s| recorded.find(s))
         .min();
-    const LAST: &str = "memory in use. ";
-    if let (Some(start), Some(end)) = (start, recorded.rfind(LAST)) {
-        if start < end {
-            recorded.replace_range(start..end + LAST.len(), "");
-        }
+    let end = recorded.rfind(LAST_OF_PROCESSES).map(|at| at + LAST_OF_PROCESSES.len());
+    if let Some((start, end)) = start.zip(end).filter(|(start, end)| start < end) {
+        recorded.replace_range(start..end, "");
     }
     // PyTorch appends a C++ stack to the sentence when it has one.
     let recorded = recorded

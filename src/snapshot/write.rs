@@ -149,20 +149,18 @@ impl Pickler<'_> {
     /// Text; the second time by its number.
     fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(number) = self.memo.get(text) {
-            return match u8::try_from(*number) {
-                Ok(short) => self.out.write_all(&[b'h', short]),
-                Err(_) => {
-                    self.out.write_all(b"j")?;
-                    self.out.write_all(&number.to_le_bytes())
-                }
-            };
-        }
-        match u8::try_from(text.len()) {
-            Ok(short) => self.raw(&[0x8c, short])?,
-            Err(_) => {
-                self.raw(b"X")?;
-                self.raw(&(text.len() as u32).to_le_bytes())?;
+            let number = *number;
+            if let Ok(short) = u8::try_from(number) {
+                return self.raw(&[b'h', short]);
             }
+            self.raw(b"j")?;
+            return self.raw(&number.to_le_bytes());
+        }
+        if let Ok(short) = u8::try_from(text.len()) {
+            self.raw(&[0x8c, short])?;
+        } else {
+            self.raw(b"X")?;
+            self.raw(&(text.len() as u32).to_le_bytes())?;
         }
         self.raw(text.as_bytes())?;
         self.raw(&[0x94])?;

@@ -148,7 +148,7 @@ impl Parser<'_> {
                 config.memory_fraction = Some(fraction);
             }
             "throw_on_cudamalloc_oom" => config.throw_on_oom = self.boolean(config, key)?,
-            "expandable_segments_reserve" => config.expandable_reserve = Some(self.reserve(config)?),
+            "expandable_segments_reserve" => self.reserve(config)?,
             _ => {
                 self.skip_value(config)?;
                 config
@@ -421,20 +421,25 @@ impl Parser<'_> {
         })
     }
 
-    /// `0.5` (of the device) or `40G` (2.15).
-    fn reserve(&mut self, config: &mut Config) -> Result<Reserve, ConfigError> {
+    /// `0.5` (of the device) or `40G` (2.15). PyTorch logs a malformed value and keeps the one before.
+    fn reserve(&mut self, config: &mut Config) -> Result<(), ConfigError> {
         let word = self.value(config)?;
-        let meant = || error("stod", format!("{word:?} is neither a fraction nor a size such as 40G"));
-        if let Some(number) = word.strip_suffix(['G', 'g']) {
-            let gib = unsigned(number).map_err(|_| meant())?;
-            return Ok(Reserve::Bytes(gib.min(1 << 30) << 30));
+        let (number, gib) = word
+            .strip_suffix(['G', 'g'])
+            .map_or((word.as_str(), false), |n| (n, true));
+        match number.parse::<f64>() {
+            Ok(n) if n > 0.0 && n.is_finite() => {
+                config.expandable_reserve = Some(if gib {
+                    Reserve::Bytes((n * (1u64 << 30) as f64) as u64)
+                } else {
+                    Reserve::Fraction(n)
+                });
+            }
+            _ => config.notes.push(format!(
+                "expandable_segments_reserve: {word:?} is neither a fraction nor a size such as 40G; PyTorch ignores it"
+            )),
         }
-        let fraction = float(&word).map_err(|_| meant())?;
-        if fraction > 0.0 && fraction.is_finite() {
-            Ok(Reserve::Fraction(fraction))
-        } else {
-            Err(meant())
-        }
+        Ok(())
     }
 
     /// A value of a form that does not matter here: up to the next comma outside brackets.
