@@ -89,6 +89,7 @@ pub(super) fn replay(
         log,
         allocator,
         passed: 0,
+        early: 0,
         pending: HashMap::new(),
         pool_of: BTreeMap::new(),
         users: HashMap::new(),
@@ -123,11 +124,23 @@ pub(super) fn replay(
     Ok(run.allocator)
 }
 
+/// What may stand unseen between two operations of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// An empty_cache.
+    Flush,
+    /// A collection by age, inside the request, that released so many segments.
+    Collection(usize),
+}
+
 struct Run<'a> {
     log: &'a Log,
     allocator: Allocator<Scripted>,
     /// Recorded events that were compared.
     passed: usize,
+    /// Completions of the present group that came before everything else in it.
+    early: usize,
     /// The event that each pending block waits for.
     pending: HashMap<u64, u64>,
     /// Pools of the segments that exist now, by first address: (end, pool).
@@ -165,8 +178,8 @@ impl Run<'_> {
     fn group(&mut self, start: usize, anchor: Option<usize>, retries: bool, tally: &mut Tally) -> anyhow::Result<()> {
         let end = anchor.unwrap_or(self.log.events.len());
         let before = &self.log.events[start..end];
-        self.complete_first(before, anchor)?;
         self.learn_pools(start, end)?;
+        self.complete_first(before, anchor)?;
         let frees = before
             .iter()
             .any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap));
@@ -187,8 +200,15 @@ impl Run<'_> {
                 if let Some(pool) = pool {
                     self.begin(pool)?;
                 }
-                if frees && self.flushed_before(at, event, pool, retries)? {
-                    self.outside(pool, Allocator::empty_cache)?;
+                if frees {
+                    let came = self.came_before(at, event, pool, retries)?;
+                    self.before(came, at, pool)?;
+                    if matches!(came, Before::Collection(_)) {
+                        tally.note(
+                            "the limit that collections by age went by is not in the file: what they released is taken \
+                             from the log",
+                        );
+                    }
                 }
                 self.request(at, event, tally)?;
                 if let Some(pool) = pool {
@@ -201,57 +221,77 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, pool: PoolId) -> anyhow::Result<()> {
-        self.allocator.begin_pool(pool)?;
-        *self.users.entry(pool).or_default() += 1;
-        Ok(())
-    }
-
-    /// Whether an empty_cache stands between this request and the operation before: tried out on copies, which of the two
-    /// makes the recorded calls. Where both do, the recording's count of retries decides.
-    fn flushed_before(&self, at: usize, event: Event, pool: Option<PoolId>, retries: bool) -> anyhow::Result<bool> {
-        let other = |e: &Event| e.action != Action::FreeCompleted;
-        let recorded: Vec<Event> = self.log.events[self.passed.min(at)..=at]
-            .iter()
-            .filter(|e| other(e))
-            .copied()
-            .collect();
-        let mut matches = [false; 2];
-        for flush in [false, true] {
-            let mut trial = self.allocator.clone();
-            trial.take_events();
-            if flush {
-                // The redirection that was begun for the request does not hold for the flush.
-                pool.map_or(Ok(()), |p| trial.end_pool(p))?;
-                trial.empty_cache()?;
-                pool.map_or(Ok(()), |p| trial.begin_pool(p))?;
-            }
-            match trial.malloc(event.size, StreamId(event.stream)) {
+    /// What stands between this request and the operation before, if segments went: tried out on copies, which of the
+    /// possibilities makes the recorded calls. Where several do, the recording's count of retries decides.
+    fn came_before(&self, at: usize, event: Event, pool: Option<PoolId>, retries: bool) -> anyhow::Result<Before> {
+        let recorded = &self.log.events[(self.passed + self.early).min(at)..=at];
+        let mut choices = if retries {
+            vec![Before::Nothing, Before::Flush]
+        } else {
+            vec![Before::Flush, Before::Nothing]
+        };
+        if self.allocator.config().gc_threshold > 0.0 {
+            let frees = recorded.iter().filter(|e| e.action == Action::SegmentFree).count();
+            choices.extend((1..=frees).map(Before::Collection));
+        }
+        for choice in &choices {
+            let mut trial = self.trial();
+            trial.before(*choice, at, pool)?;
+            match trial.allocator.malloc(event.size, StreamId(event.stream)) {
                 Ok(_) | Err(AllocError::OutOfMemory(_)) => {}
                 Err(error) => return Err(error.into()),
             }
-            let events: Vec<Event> = trial.take_events().iter().map(as_event).filter(other).collect();
-            matches[usize::from(flush)] = recorded == events;
+            let events = trial.allocator.take_events();
+            if events.iter().map(as_event).eq(recorded.iter().copied()) {
+                return Ok(*choice);
+            }
         }
-        Ok(match matches {
-            [true, true] | [false, false] => !retries,
-            [_, flushed] => flushed,
-        })
+        Ok(choices[0])
     }
 
-    /// Does something without the redirection.
-    fn outside(
-        &mut self,
-        pool: Option<PoolId>,
-        act: impl FnOnce(&mut Allocator<Scripted>) -> Result<(), AllocError>,
-    ) -> anyhow::Result<()> {
-        if let Some(pool) = pool {
-            self.allocator.end_pool(pool)?;
+    /// A copy to try things out on.
+    fn trial(&self) -> Run<'_> {
+        let mut allocator = self.allocator.clone();
+        allocator.take_events();
+        Run {
+            log: self.log,
+            allocator,
+            passed: self.passed,
+            early: self.early,
+            pending: HashMap::new(),
+            pool_of: BTreeMap::new(),
+            users: HashMap::new(),
+            ours: Vec::new(),
         }
-        act(&mut self.allocator)?;
-        if let Some(pool) = pool {
-            self.begin(pool)?;
+    }
+
+    /// Does what came before a request, for which `pool` is begun already.
+    fn before(&mut self, came: Before, at: usize, pool: Option<PoolId>) -> anyhow::Result<()> {
+        match came {
+            Before::Nothing => {}
+            Before::Flush => {
+                // The redirection that was begun for the request does not hold for the flush.
+                if let Some(pool) = pool {
+                    self.allocator.end_pool(pool)?;
+                }
+                self.allocator.empty_cache()?;
+                if let Some(pool) = pool {
+                    self.begin(pool)?;
+                }
+            }
+            Before::Collection(count) => {
+                let events = self.log.events[self.passed.min(at)..at].iter();
+                for event in events.filter(|e| e.action == Action::SegmentFree).take(count) {
+                    self.allocator.release_segment(event.address)?;
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn begin(&mut self, pool: PoolId) -> anyhow::Result<()> {
+        self.allocator.begin_pool(pool)?;
+        *self.users.entry(pool).or_default() += 1;
         Ok(())
     }
 
@@ -271,15 +311,36 @@ impl Run<'_> {
 
     /// A free; if its completion does not follow at once, another stream uses the block.
     fn free(&mut self, at: usize, event: Event) -> anyhow::Result<()> {
-        let completed = self.log.events.get(at + 1);
-        let at_once = completed.is_some_and(|e| e.action == Action::FreeCompleted && e.address == event.address);
         if self.allocator.block(event.address).is_none_or(|b| b.pending) {
             bail!("{:#x} is freed but not allocated", event.address);
         }
-        if at_once {
+        if self.completes_at_once(at, event)? {
             Ok(self.allocator.free(event.address)?)
         } else {
             self.free_later(event.address)
+        }
+    }
+
+    /// Whether a free completes by itself. Its completion follows in the log; but if the next request then fails to find
+    /// the block, it was that request that waited for it.
+    fn completes_at_once(&self, at: usize, event: Event) -> anyhow::Result<bool> {
+        let completed = self.log.events.get(at + 1);
+        if completed.is_none_or(|e| e.action != Action::FreeCompleted || e.address != event.address) {
+            return Ok(false);
+        }
+        let after = &self.log.events[at + 2..];
+        let calls = after
+            .iter()
+            .take_while(|e| !matches!(e.action, Action::Alloc | Action::Oom | Action::FreeRequested));
+        let (calls, gets) = calls.fold((0, false), |(n, gets), e| (n + 1, gets || is_get(e)));
+        match after.get(calls) {
+            Some(next) if next.action == Action::Oom || next.action == Action::Alloc && gets => {
+                let mut trial = self.allocator.clone();
+                let found = trial.would_hit(next.size, StreamId(next.stream));
+                trial.free(event.address)?;
+                Ok(found || !trial.would_hit(next.size, StreamId(next.stream)))
+            }
+            _ => Ok(true),
         }
     }
 
@@ -291,16 +352,16 @@ impl Run<'_> {
             .filter(|e| e.action == Action::FreeCompleted)
             .map(|e| e.address)
             .collect();
-        let missed = |e: &Event| matches!(e.action, Action::SegmentAlloc | Action::SegmentMap);
         let request = anchor
             .map(|a| self.log.events[a])
             .filter(|e| e.action != Action::FreeRequested);
-        let request = request.filter(|e| e.action == Action::Oom || before.iter().any(missed));
+        let request = request.filter(|e| e.action == Action::Oom || before.iter().any(is_get));
         // What completes after a segment call certainly was waited for.
         let first_call = before.iter().position(|e| e.action != Action::FreeCompleted);
         let mut early = first_call.unwrap_or(completed.len());
         if let Some(request) = request.filter(|_| early > 0) {
             let mut trial = self.allocator.clone();
+            self.pool_at(request).map_or(Ok(()), |pool| trial.begin_pool(pool))?;
             for (at, address) in completed.iter().enumerate() {
                 let event = self
                     .pending
@@ -320,6 +381,7 @@ impl Run<'_> {
         let late = completed[early..].iter().filter_map(|a| self.pending.remove(a));
         let streams: Vec<StreamId> = late.map(|event| StreamId(FIRST_SIDE + event)).collect();
         self.allocator.order_streams(&streams);
+        self.early = early;
         Ok(())
     }
 
@@ -385,4 +447,9 @@ impl Run<'_> {
             tally.differ(|| format!("event {}: {what}", self.passed));
         }
     }
+}
+
+/// Memory came from the driver.
+fn is_get(event: &Event) -> bool {
+    matches!(event.action, Action::SegmentAlloc | Action::SegmentMap)
 }
