@@ -2,7 +2,7 @@
 
 use crate::driver::Driver;
 
-use super::block::BlockId;
+use super::block::{BlockId, State};
 use super::event::Action;
 use super::free_set::FreeKey;
 use super::heap::bump;
@@ -21,6 +21,20 @@ impl<D: Driver> Allocator<D> {
     pub fn empty_pool(&mut self, id: PoolId) -> Result<(), AllocError> {
         self.heap.pool_index(id).ok_or(PoolError::Unknown(id))?;
         self.flush(Some(id))
+    }
+
+    /// Gives one wholly free segment back, whatever its pool. False if there is none at `address`. For replays that know
+    /// which segments went but not why.
+    pub fn release_segment(&mut self, address: u64) -> Result<bool, AllocError> {
+        let Some(id) = self.heap.segments.get(&address).copied() else {
+            return Ok(false);
+        };
+        let block = &self.heap.blocks[id];
+        if block.state != State::Free || block.expandable || block.is_split() {
+            return Ok(false);
+        }
+        self.release(id)?;
+        Ok(true)
     }
 
     pub(super) fn flush(&mut self, only: Option<PoolId>) -> Result<(), AllocError> {

@@ -12,11 +12,12 @@ use super::late::First;
 use super::scripted::{Event, Scripted};
 use super::tally::{Counters, Tally};
 use super::trace::{Trace, as_event, assumed_total, compare_segments};
+use super::unsaid::Before;
 use crate::allocator::{Action, AllocError, Allocator, PoolId, Settings, TraceEntry};
 use crate::driver::StreamId;
 
 /// Streams that pending blocks are recorded on: one for each, so that they may complete in any order.
-const FIRST_SIDE: u64 = u64::MAX / 2;
+pub(super) const FIRST_SIDE: u64 = u64::MAX / 2;
 
 /// One device's log, ready to be replayed.
 pub(super) struct Log {
@@ -89,6 +90,7 @@ pub(super) fn replay(
         log,
         allocator,
         passed: 0,
+        early: 0,
         pending: HashMap::new(),
         pool_of: BTreeMap::new(),
         users: HashMap::new(),
@@ -123,18 +125,20 @@ pub(super) fn replay(
     Ok(run.allocator)
 }
 
-struct Run<'a> {
-    log: &'a Log,
-    allocator: Allocator<Scripted>,
+pub(super) struct Run<'a> {
+    pub log: &'a Log,
+    pub allocator: Allocator<Scripted>,
     /// Recorded events that were compared.
-    passed: usize,
+    pub passed: usize,
+    /// Completions of the present group that came before everything else in it.
+    pub early: usize,
     /// The event that each pending block waits for.
-    pending: HashMap<u64, u64>,
+    pub pending: HashMap<u64, u64>,
     /// Pools of the segments that exist now, by first address: (end, pool).
-    pool_of: BTreeMap<u64, (u64, PoolId)>,
+    pub pool_of: BTreeMap<u64, (u64, PoolId)>,
     /// How often each private pool was begun and not released.
-    users: HashMap<PoolId, u64>,
-    ours: Vec<TraceEntry>,
+    pub users: HashMap<PoolId, u64>,
+    pub ours: Vec<TraceEntry>,
 }
 
 impl Run<'_> {
@@ -165,8 +169,8 @@ impl Run<'_> {
     fn group(&mut self, start: usize, anchor: Option<usize>, retries: bool, tally: &mut Tally) -> anyhow::Result<()> {
         let end = anchor.unwrap_or(self.log.events.len());
         let before = &self.log.events[start..end];
-        self.complete_first(before, anchor)?;
         self.learn_pools(start, end)?;
+        self.complete_first(before, anchor)?;
         let frees = before
             .iter()
             .any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap));
@@ -183,12 +187,19 @@ impl Run<'_> {
                 self.free(anchor.unwrap_or(end), event)?;
             }
             Some((at, event)) => {
-                let pool = self.pool_at(event);
+                let pool = self.pool_at(at);
                 if let Some(pool) = pool {
                     self.begin(pool)?;
                 }
-                if frees && self.flushed_before(at, event, pool, retries)? {
-                    self.outside(pool, Allocator::empty_cache)?;
+                if frees {
+                    let came = self.came_before(at, event, pool, retries)?;
+                    self.before(came, at, pool)?;
+                    if matches!(came, Before::Collection(_)) {
+                        tally.note(
+                            "the limit that collections by age went by is not in the file: what they released is taken \
+                             from the log",
+                        );
+                    }
                 }
                 self.request(at, event, tally)?;
                 if let Some(pool) = pool {
@@ -198,60 +209,6 @@ impl Run<'_> {
         }
         self.compare(tally);
         tally.operations += 1;
-        Ok(())
-    }
-
-    fn begin(&mut self, pool: PoolId) -> anyhow::Result<()> {
-        self.allocator.begin_pool(pool)?;
-        *self.users.entry(pool).or_default() += 1;
-        Ok(())
-    }
-
-    /// Whether an empty_cache stands between this request and the operation before: tried out on copies, which of the two
-    /// makes the recorded calls. Where both do, the recording's count of retries decides.
-    fn flushed_before(&self, at: usize, event: Event, pool: Option<PoolId>, retries: bool) -> anyhow::Result<bool> {
-        let other = |e: &Event| e.action != Action::FreeCompleted;
-        let recorded: Vec<Event> = self.log.events[self.passed.min(at)..=at]
-            .iter()
-            .filter(|e| other(e))
-            .copied()
-            .collect();
-        let mut matches = [false; 2];
-        for flush in [false, true] {
-            let mut trial = self.allocator.clone();
-            trial.take_events();
-            if flush {
-                // The redirection that was begun for the request does not hold for the flush.
-                pool.map_or(Ok(()), |p| trial.end_pool(p))?;
-                trial.empty_cache()?;
-                pool.map_or(Ok(()), |p| trial.begin_pool(p))?;
-            }
-            match trial.malloc(event.size, StreamId(event.stream)) {
-                Ok(_) | Err(AllocError::OutOfMemory(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let events: Vec<Event> = trial.take_events().iter().map(as_event).filter(other).collect();
-            matches[usize::from(flush)] = recorded == events;
-        }
-        Ok(match matches {
-            [true, true] | [false, false] => !retries,
-            [_, flushed] => flushed,
-        })
-    }
-
-    /// Does something without the redirection.
-    fn outside(
-        &mut self,
-        pool: Option<PoolId>,
-        act: impl FnOnce(&mut Allocator<Scripted>) -> Result<(), AllocError>,
-    ) -> anyhow::Result<()> {
-        if let Some(pool) = pool {
-            self.allocator.end_pool(pool)?;
-        }
-        act(&mut self.allocator)?;
-        if let Some(pool) = pool {
-            self.begin(pool)?;
-        }
         Ok(())
     }
 
@@ -271,60 +228,18 @@ impl Run<'_> {
 
     /// A free; if its completion does not follow at once, another stream uses the block.
     fn free(&mut self, at: usize, event: Event) -> anyhow::Result<()> {
-        let completed = self.log.events.get(at + 1);
-        let at_once = completed.is_some_and(|e| e.action == Action::FreeCompleted && e.address == event.address);
         if self.allocator.block(event.address).is_none_or(|b| b.pending) {
             bail!("{:#x} is freed but not allocated", event.address);
         }
-        if at_once {
+        if self.completes_at_once(at, event)? {
             Ok(self.allocator.free(event.address)?)
         } else {
             self.free_later(event.address)
         }
     }
 
-    /// The completions of a group. Those of a request come before its search, unless the search would then have found
-    /// what the log shows it did not find: then the wait for all events on the last step of the ladder brought them.
-    fn complete_first(&mut self, before: &[Event], anchor: Option<usize>) -> anyhow::Result<()> {
-        let completed: Vec<u64> = before
-            .iter()
-            .filter(|e| e.action == Action::FreeCompleted)
-            .map(|e| e.address)
-            .collect();
-        let missed = |e: &Event| matches!(e.action, Action::SegmentAlloc | Action::SegmentMap);
-        let request = anchor
-            .map(|a| self.log.events[a])
-            .filter(|e| e.action != Action::FreeRequested);
-        let request = request.filter(|e| e.action == Action::Oom || before.iter().any(missed));
-        // What completes after a segment call certainly was waited for.
-        let first_call = before.iter().position(|e| e.action != Action::FreeCompleted);
-        let mut early = first_call.unwrap_or(completed.len());
-        if let Some(request) = request.filter(|_| early > 0) {
-            let mut trial = self.allocator.clone();
-            for (at, address) in completed.iter().enumerate() {
-                let event = self
-                    .pending
-                    .get(address)
-                    .context("a block completes that was not freed")?;
-                trial.driver_mut().completed.single.insert(*event);
-                trial.process_events()?;
-                if trial.would_hit(request.size, StreamId(request.stream)) {
-                    early = at;
-                    break;
-                }
-            }
-        }
-        for address in &completed[..early] {
-            self.complete(*address)?;
-        }
-        let late = completed[early..].iter().filter_map(|a| self.pending.remove(a));
-        let streams: Vec<StreamId> = late.map(|event| StreamId(FIRST_SIDE + event)).collect();
-        self.allocator.order_streams(&streams);
-        Ok(())
-    }
-
     /// A pending block's event has completed.
-    fn complete(&mut self, address: u64) -> anyhow::Result<()> {
+    pub(super) fn complete(&mut self, address: u64) -> anyhow::Result<()> {
         let event = self
             .pending
             .remove(&address)
@@ -364,8 +279,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The private pool that a block came from: that of the segment it lies in.
-    fn pool_at(&self, event: Event) -> Option<PoolId> {
+    /// The private pool of a request: the one that the file names, or that of the segment where the block lies.
+    pub(super) fn pool_at(&self, at: usize) -> Option<PoolId> {
+        if let Some(pool) = self.log.pools.get(&at) {
+            return Some(*pool);
+        }
+        let event = self.log.events[at];
         let (_, (end, pool)) = self.pool_of.range(..=event.address).next_back()?;
         (event.action == Action::Alloc && event.address < *end && *pool != PoolId::DEFAULT).then_some(*pool)
     }

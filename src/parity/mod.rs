@@ -11,6 +11,7 @@ mod scripted;
 pub mod stand_in;
 mod tally;
 mod trace;
+mod unsaid;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

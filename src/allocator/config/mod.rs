@@ -1,7 +1,9 @@
 //! The allocator's configuration: what PYTORCH_CUDA_ALLOC_CONF says (allocator-spec 1.4 to 1.7).
 
 mod parse;
+mod roundup;
 mod tokens;
+mod unknown;
 
 use super::rules::Rules;
 use super::size::LARGE_SEGMENT;

@@ -23,7 +23,7 @@ pub struct ConfigError {
     pub meant: String,
 }
 
-fn error(text: impl Into<String>, meant: impl Into<String>) -> ConfigError {
+pub(super) fn error(text: impl Into<String>, meant: impl Into<String>) -> ConfigError {
     let printable = |s: String| s.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     ConfigError {
         text: printable(text.into()),
@@ -34,7 +34,7 @@ fn error(text: impl Into<String>, meant: impl Into<String>) -> ConfigError {
 const MIB: u64 = 1 << 20;
 
 /// Keys that concern other parts, with the first minor release that takes them.
-const ELSEWHERE: [(&str, u32); 12] = [
+pub(super) const ELSEWHERE: [(&str, u32); 12] = [
     ("backend", 0),
     ("release_lock_on_cudamalloc", 2),
     ("release_lock_on_hipmalloc", 10),
@@ -50,7 +50,7 @@ const ELSEWHERE: [(&str, u32); 12] = [
 ];
 
 /// Keys that have an effect here, likewise.
-const HERE: [(&str, u32); 11] = [
+pub(super) const HERE: [(&str, u32); 11] = [
     ("max_split_size_mb", 0),
     ("garbage_collection_threshold", 0),
     ("roundup_power2_divisions", 0),
@@ -64,11 +64,12 @@ const HERE: [(&str, u32); 11] = [
     ("expandable_segments_reserve_by_class", 14),
 ];
 
-struct Parser<'a> {
-    tokens: Vec<String>,
-    at: usize,
-    rules: &'a Rules,
-    origin: Origin,
+/// A walk over the tokens; `at` is the token being read.
+pub(super) struct Parser<'a> {
+    pub tokens: Vec<String>,
+    pub at: usize,
+    pub rules: &'a Rules,
+    pub origin: Origin,
 }
 
 pub(super) fn apply(config: &mut Config, text: &str, rules: &Rules, origin: Origin) -> Result<(), ConfigError> {
@@ -225,29 +226,8 @@ impl Parser<'_> {
         Ok(threads)
     }
 
-    fn unknown(&self, key: &str) -> ConfigError {
-        let text = match (self.rules.generic_config, self.origin) {
-            (false, _) => format!("Unrecognized CachingAllocator option: {key}"),
-            (true, Origin::Environment) => format!("Unrecognized key '{key}' in CUDA allocator config."),
-            (true, Origin::RunTime) => format!("Unrecognized key '{key}' in Accelerator allocator config."),
-        };
-        let all = || HERE.iter().chain(&ELSEWHERE).map(|(name, _)| *name);
-        let meant = match all().find(|name| *name == key) {
-            Some(_) => format!("torch {} does not have this key", self.rules.release),
-            None => all()
-                .map(|name| (distance(key, name), name))
-                .min()
-                .filter(|(d, _)| *d <= 6)
-                .map_or_else(
-                    || "write key:value,key:value".to_owned(),
-                    |(_, name)| format!("did you mean {name}?"),
-                ),
-        };
-        error(text, meant)
-    }
-
     /// The next token as a value.
-    fn value(&mut self, config: &mut Config) -> Result<String, ConfigError> {
+    pub(super) fn value(&mut self, config: &mut Config) -> Result<String, ConfigError> {
         let key = self.tokens[self.at].clone();
         self.at += 1;
         match self.tokens.get(self.at) {
@@ -347,80 +327,6 @@ impl Parser<'_> {
         Err(error(text, "a share of the memory fraction's limit, between 0 and 1"))
     }
 
-    /// One division for all sizes, or a list of BOUNDARY:DIVISION (spec 1.7).
-    fn roundup(&mut self, config: &mut Config) -> Result<(), ConfigError> {
-        let word = self.value(config)?;
-        if word == "[" && self.rules.roundup_list {
-            return self.roundup_list(config);
-        }
-        let division = unsigned(&word).map_err(|text| error(text, format!("{word:?} is not a whole number")))?;
-        if !division.is_power_of_two() {
-            return Err(error(
-                "For roundups, the divisions has to be power of 2 ",
-                "1, 2, 4, 8, ...",
-            ));
-        }
-        config.roundup = [division; 16];
-        Ok(())
-    }
-
-    fn roundup_list(&mut self, config: &mut Config) -> Result<(), ConfigError> {
-        let (mut last, mut first) = (0, true);
-        loop {
-            self.at += 1;
-            let boundary = self.list_token()?;
-            if boundary == "]" {
-                return Ok(());
-            }
-            self.at += 1;
-            self.list_token()?;
-            self.at += 1;
-            let word = self.list_token()?;
-            let division = unsigned(&word).map_err(|text| error(text, format!("{word:?} is not a whole number")))?;
-            if division != 0 && !division.is_power_of_two() {
-                return Err(error(
-                    "For roundups, the divisions has to be power of 2 or 0 to disable roundup ",
-                    "",
-                ));
-            }
-            if boundary == ">" {
-                let from = if self.rules.roundup_rest_from_next {
-                    last + 1
-                } else {
-                    last
-                };
-                config.roundup.iter_mut().skip(from).for_each(|entry| *entry = division);
-            } else {
-                let mb = unsigned(&boundary)
-                    .map_err(|text| error(text, format!("{boundary:?} is neither a size in MB nor >")))?;
-                if !mb.is_power_of_two() {
-                    return Err(error(
-                        "For roundups, the intervals have to be power of 2 ",
-                        "in MB: 1, 2, 4, 8, ...",
-                    ));
-                }
-                let index = (mb.ilog2() as usize).min(15);
-                if first {
-                    config.roundup[..index].fill(division);
-                }
-                config.roundup[index] = division;
-                (last, first) = (index, false);
-            }
-            if self.tokens.get(self.at + 1).is_some_and(|t| t == ",") {
-                self.at += 1;
-            }
-        }
-    }
-
-    fn list_token(&self) -> Result<String, ConfigError> {
-        self.tokens.get(self.at).cloned().ok_or_else(|| {
-            error(
-                "Index out of bounds in ConfigTokenizer",
-                "the list has no closing bracket: [256:1,512:2,>:4]",
-            )
-        })
-    }
-
     /// `0.5` (of the device) or `40G` (2.15). PyTorch logs a malformed value and keeps the one before.
     fn reserve(&mut self, config: &mut Config) -> Result<(), ConfigError> {
         let word = self.value(config)?;
@@ -451,24 +357,4 @@ impl Parser<'_> {
         }
         Ok(())
     }
-}
-
-/// Edit distance, for "did you mean".
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=a.len()).collect();
-    for (i, c) in b.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, d) in a.iter().enumerate() {
-            let cost = if *d == c {
-                diagonal
-            } else {
-                1 + diagonal.min(row[j]).min(row[j + 1])
-            };
-            diagonal = row[j + 1];
-            row[j + 1] = cost;
-        }
-    }
-    row[a.len()]
 }
