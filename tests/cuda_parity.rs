@@ -135,7 +135,10 @@ fn run(conf: &str, seed: u64) {
             _ => {}
         }
         assert_eq!(real.stats(), model.stats(), "step {step} of {conf:?}");
-        assert!(answers.borrow().is_empty(), "step {step}: the card was asked more often");
+        assert!(
+            answers.borrow().is_empty(),
+            "step {step}: the card was asked more often"
+        );
         if step % 100 == 0 {
             real.check().unwrap();
             model.check().unwrap();
@@ -165,5 +168,8 @@ fn the_card_and_its_model_agree_in_every_counter() {
     }
     run("", 0x9e37_79b9_7f4a_7c15);
     run("expandable_segments:True", 0x2545_f491_4f6c_dd1d);
-    run("max_split_size_mb:64,garbage_collection_threshold:0.6", 88_172_645_463_325_252);
+    run(
+        "max_split_size_mb:64,garbage_collection_threshold:0.6",
+        88_172_645_463_325_252,
+    );
 }

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 
-/// Cell size in the picture's units.
+/// Cell size in the picture's units. The font's size below gives DejaVu Sans Mono, whose advance is 0.602 em, exactly this
+/// width, so that renderers without `textLength` keep the columns too.
 const CELL: (u32, u32) = (10, 20);
 
 fn hex(colour: Color, default: &str) -> String {
@@ -66,7 +67,7 @@ pub fn picture(buf: &Buffer, light: bool) -> String {
     let (w, h) = (u32::from(buf.area.width) * CELL.0, u32::from(buf.area.height) * CELL.1);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
-         font-family=\"'DejaVu Sans Mono','Menlo','Consolas',monospace\" font-size=\"16\">\n\
+         font-family=\"'DejaVu Sans Mono','Menlo','Consolas',monospace\" font-size=\"16.61\">\n\
          <rect width=\"{w}\" height=\"{h}\" fill=\"{back}\"/>\n"
     );
     for y in 0..buf.area.height {
@@ -77,7 +78,9 @@ pub fn picture(buf: &Buffer, light: bool) -> String {
             let mut text = String::new();
             while x < buf.area.width {
                 let next = &buf[(buf.area.x + x, buf.area.y + y)];
-                if (next.fg, next.bg, next.modifier) != (cell.fg, cell.bg, cell.modifier) {
+                if (next.fg, next.bg, next.modifier) != (cell.fg, cell.bg, cell.modifier)
+                    || drawn_as(next.symbol()) != drawn_as(cell.symbol())
+                {
                     break;
                 }
                 text.push_str(next.symbol());
@@ -128,6 +131,10 @@ fn run(out: &mut String, (x, y, n): (u16, u16, u16), text: &str, cell: &ratatui:
         }
         return;
     }
+    if text.chars().all(|c| c == ' ' || is_braille(c)) {
+        dots(out, (px, py), text, &fg);
+        return;
+    }
     let weight = if cell.modifier.contains(Modifier::BOLD) {
         " font-weight=\"bold\""
     } else {
@@ -145,6 +152,35 @@ fn run(out: &mut String, (x, y, n): (u16, u16, u16), text: &str, cell: &ratatui:
     );
     escape(text, out);
     out.push_str("</text>\n");
+}
+
+/// How a symbol is drawn: as dots, as a rectangle, or as text.
+fn drawn_as(symbol: &str) -> u8 {
+    match symbol.chars().next() {
+        Some(c) if is_braille(c) => 0,
+        Some('▁'..='█') => 1,
+        _ => 2,
+    }
+}
+
+fn is_braille(c: char) -> bool {
+    ('\u{2800}'..='\u{28ff}').contains(&c)
+}
+
+/// Few fonts have Braille, so its dots are drawn.
+fn dots(out: &mut String, (px, py): (u32, u32), text: &str, fill: &str) {
+    const PLACES: [(u32, u32); 8] = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)];
+    for (i, c) in text.chars().enumerate().filter(|(_, c)| is_braille(*c)) {
+        for (bit, (dx, dy)) in PLACES.iter().enumerate() {
+            if (u32::from(c) - 0x2800) >> bit & 1 == 1 {
+                let (x, y) = (px + i as u32 * CELL.0 + 1 + 5 * dx, py + 1 + 5 * dy);
+                let _ = writeln!(
+                    out,
+                    "<rect x=\"{x}\" y=\"{y}\" width=\"3\" height=\"3\" fill=\"{fill}\"/>"
+                );
+            }
+        }
+    }
 }
 
 #[cfg(test)]
