@@ -1,6 +1,6 @@
 //! The process table as it is drawn.
 
-use super::table::{SIGNALS, Victim};
+use super::table::{SIGNALS, Shown, Victim};
 use super::{App, Focus};
 use crate::reading::Reading;
 use crate::source::host::facts::ProcessFacts;
@@ -28,10 +28,10 @@ impl App {
             return None;
         }
         let rows = self.table_rows();
+        let shown = rows.iter().filter(|s| s.process().is_some()).count();
         let total = self.processes.rows.as_ref().map_or(0, |t| t.rows.len());
         let mut title = format!(
-            "processes: {} of {total} by {}{}",
-            rows.len(),
+            "processes: {shown} of {total} by {}{}",
             self.processes.sort.word(),
             if self.processes.reverse { ", reversed" } else { "" }
         );
@@ -51,12 +51,18 @@ impl App {
         };
         let selected = rows
             .iter()
-            .position(|(_, r)| Some(r.pid) == self.processes.selected)
-            .or((!rows.is_empty()).then_some(0));
+            .position(|s| s.process().is_some_and(|r| Some(r.pid) == self.processes.selected))
+            .or_else(|| rows.iter().position(|s| s.process().is_some()));
         Some(Table {
             title,
             columns: columns(),
-            rows: rows.iter().map(|(depth, row)| self.process_row(*depth, row)).collect(),
+            rows: rows
+                .iter()
+                .map(|shown| match shown {
+                    Shown::Process(depth, row) => self.process_row(*depth, row),
+                    Shown::Job(parent, ranks) => self.job_row(*parent, ranks),
+                })
+                .collect(),
             selected,
             empty,
             focus: self.focus == Focus::Table,
@@ -97,6 +103,38 @@ impl App {
             text(facts.map_or("-".into(), |f| f.state.letter().to_string())),
             dim(facts.and_then(|f| f.age.value()).map_or("-".into(), |a| span(*a))),
             text(format!("{}{}", "  ".repeat(depth.min(8)), self.command_of(row, own))),
+        ]
+    }
+
+    /// The sums of a job's ranks; one unknown figure makes its sum unknown.
+    fn job_row(&self, parent: u32, ranks: &[&ProcessRow]) -> Vec<Piece> {
+        let sum = |value: &dyn Fn(&ProcessRow) -> Option<u64>| figure(ranks.iter().map(|r| value(r)).sum());
+        let role = |text: String, role| Piece::new(text, role);
+        let empty = || Piece::new("", Role::Dim);
+        let allocator = |r: &ProcessRow| self.allocator_of(r.pid);
+        let context = |r: &ProcessRow| r.vram().value()?.0.checked_sub(allocator(r).reserved?);
+        vec![
+            empty(),
+            role(format!("job {parent}"), Role::Figure),
+            empty(),
+            empty(),
+            role(sum(&|r| r.vram().value().map(|b| b.0)), Role::Vram),
+            role(sum(&|r| r.rss.value().map(|b| b.0)), Role::Ram),
+            role(sum(&|r| r.pss.value().map(|b| b.0)), Role::Dim),
+            role(sum(&|r| allocator(r).allocated), Role::Live),
+            role(sum(&|r| allocator(r).reserved), Role::Cache),
+            role(sum(&|r| allocator(r).cached), Role::Text),
+            role(sum(&context), Role::Text),
+            empty(),
+            empty(),
+            empty(),
+            role(
+                format!(
+                    "sum of {} ranks of parent {parent} (RSS counts shared pages once a rank)",
+                    ranks.len()
+                ),
+                Role::Text,
+            ),
         ]
     }
 
