@@ -113,6 +113,10 @@ pub struct Torch {
     pub library: String,
     /// Which allocator it is.
     pub backend: String,
+    /// PyTorch's version, where the process's memory says it.
+    pub version: Option<String>,
+    /// The allocator's configuration, as its environment gave it.
+    pub configuration: Option<String>,
     /// Its devices.
     pub devices: Vec<TorchDevice>,
 }
@@ -130,6 +134,8 @@ pub struct TorchDevice {
     pub memory_limit_bytes: Option<u64>,
     /// Largest free block of the default pools.
     pub largest_free_bytes: Option<u64>,
+    /// Expandable segments are in use.
+    pub expandable_segments: Option<bool>,
     /// `torch.cuda.memory_stats()` under its own key names.
     pub stats: Map<String, Value>,
 }
@@ -326,6 +332,8 @@ fn torch(root: &ProcRoot, pid: u32, gpus: &[DeviceIdentity]) -> Reading<Torch> {
             route: attached.route().describe().to_string(),
             library: printable(attached.library().as_os_str().as_encoded_bytes(), 300),
             backend: attached.backend().describe(),
+            version: attached.torch_version().value().cloned(),
+            configuration: attached.configuration().value().cloned().flatten(),
             devices: read.devices.iter().map(torch_device).collect(),
         })
     })
@@ -338,6 +346,7 @@ fn torch_device(device: &DeviceRead) -> TorchDevice {
         fresh: device.fresh,
         memory_limit_bytes: device.memory_limit.value().copied().flatten(),
         largest_free_bytes: device.largest_free.value().copied(),
+        expandable_segments: device.expandable.value().copied(),
         stats: stats_map(&device.stats),
     }
 }
