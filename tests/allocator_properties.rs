@@ -201,8 +201,24 @@ impl Run {
             s.expandable || s.blocks.iter().any(|b| b.state != BlockState::Free) || users.contains(&s.pool)
         };
         let before = self.allocator.report();
+        let (held, forecast) = (
+            self.allocator.stats().reserved_bytes.all.current,
+            self.allocator.flushable(),
+        );
+        let mapped: u64 = self.allocator.address_ranges().iter().map(|r| r.mapped).sum();
+        assert_eq!(
+            mapped,
+            before
+                .segments
+                .iter()
+                .filter(|s| s.expandable)
+                .map(|s| s.size)
+                .sum::<u64>()
+        );
         self.allocator.empty_cache()?;
         if quiet {
+            let given = held - self.allocator.stats().reserved_bytes.all.current;
+            assert_eq!(given as u64, forecast, "a flush gives back what was forecast");
             let expected: Vec<u64> = before
                 .segments
                 .iter()

@@ -7,6 +7,7 @@ use super::config::Reserve;
 use super::event::Action;
 use super::heap::Heap;
 use super::place::Request;
+use super::report::RangeReport;
 use super::size::SMALL_SEGMENT;
 use super::{AllocError, Allocator};
 
@@ -109,20 +110,51 @@ impl<D: Driver> Allocator<D> {
         Ok(Some(id))
     }
 
+    /// Every reserved address range, by address.
+    pub fn address_ranges(&self) -> Vec<RangeReport> {
+        let report = |range: &Range| {
+            let first = *self.heap.segments.get(&range.base)?;
+            let (mut mapped, mut id) = (0, first);
+            while id != NONE {
+                let block = &self.heap.blocks[id];
+                mapped += if block.state == State::Unmapped { 0 } else { block.size };
+                id = block.next;
+            }
+            Some(RangeReport {
+                address: range.base,
+                size: range.size,
+                granule: range.granule,
+                mapped,
+                stream: self.heap.stream(first),
+                pool: self.heap.pool_id(first),
+            })
+        };
+        let mut ranges: Vec<RangeReport> = self.ranges.values().filter_map(report).collect();
+        ranges.sort_by_key(|r| r.address);
+        ranges
+    }
+
+    /// The whole granules inside a block of a range: first byte and end; empty if there are none.
+    pub(super) fn granules(&self, id: BlockId) -> (u64, u64) {
+        let block = &self.heap.blocks[id];
+        let range = self.ranges[&block.segment];
+        let first = range.base + (block.address - range.base).next_multiple_of(range.granule);
+        let last = range.base + (block.end() - range.base) / range.granule * range.granule;
+        (first, last.max(first))
+    }
+
     /// Unmaps the granules that lie completely inside a free block, and gives the range back when nothing is mapped in
     /// it any more. Other free blocks keep their ids.
     pub(super) fn unmap_free(&mut self, id: BlockId) -> Result<(), AllocError> {
         let block = &self.heap.blocks[id];
         let (address, lane, end, number) = (block.address, block.lane, block.end(), block.segment);
-        let range = self.ranges[&number];
-        let first = range.base + (address - range.base).next_multiple_of(range.granule);
-        let last = range.base + (end - range.base) / range.granule * range.granule;
+        let granule = self.ranges[&number].granule;
+        let (first, last) = self.granules(id);
         if first >= last {
             return Ok(());
         }
         self.driver.synchronize(self.heap.stream(id))?;
-        self.driver
-            .unmap(first, range.granule, (last - first) / range.granule)?;
+        self.driver.unmap(first, granule, (last - first) / granule)?;
         self.heap.remove_free(id);
         let mut middle = id;
         if first > address {

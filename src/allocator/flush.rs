@@ -23,6 +23,33 @@ impl<D: Driver> Allocator<D> {
         self.flush(Some(id))
     }
 
+    /// Bytes that `empty_cache` would give back now, without those that pending blocks would add.
+    pub fn flushable(&self) -> u64 {
+        let pools = self.heap.pools.iter().enumerate();
+        let pools = pools.filter(|(index, pool)| match pool {
+            Some(pool) if *index > 0 => pool.users == 0,
+            Some(_) => !self.capture_underway(),
+            None => false,
+        });
+        let lanes = pools
+            .flat_map(|(_, pool)| pool.iter())
+            .flat_map(|p| &p.halves)
+            .flat_map(|h| &h.lanes);
+        let keys = lanes.flat_map(|(_, lane)| self.heap.lanes[*lane as usize].free.iter());
+        keys.map(|key| {
+            let block = &self.heap.blocks[key.id];
+            if block.expandable {
+                let (first, end) = self.granules(key.id);
+                end - first
+            } else if block.is_split() {
+                0
+            } else {
+                block.size
+            }
+        })
+        .sum()
+    }
+
     /// Gives one wholly free segment back, whatever its pool. False if there is none at `address`. For replays that know
     /// which segments went but not why.
     pub fn release_segment(&mut self, address: u64) -> Result<bool, AllocError> {

@@ -235,3 +235,45 @@ impl<D: Driver> Allocator<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::free_set::COMPARISONS;
+    use super::*;
+    use crate::allocator::Settings;
+    use crate::parity::stand_in::StandIn;
+
+    /// Comparisons in the free sets for one free and one request among `blocks` live ones.
+    fn comparisons(blocks: usize) -> f64 {
+        let mut seed = 1u64;
+        let mut random = move |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % n
+        };
+        let mut allocator = Allocator::new(StandIn::new(1 << 40), Settings::default());
+        let mut live: Vec<u64> = (0..blocks)
+            .map(|_| allocator.malloc(random(60_000) + 1, StreamId(random(3))).unwrap())
+            .collect();
+        let turns = 20_000;
+        let mut turn = |allocator: &mut Allocator<StandIn>| {
+            let at = random(blocks as u64) as usize;
+            allocator.free(live[at]).unwrap();
+            live[at] = allocator.malloc(random(60_000) + 1, StreamId(random(3))).unwrap();
+        };
+        (0..turns).for_each(|_| turn(&mut allocator));
+        COMPARISONS.set(0);
+        (0..turns).for_each(|_| turn(&mut allocator));
+        COMPARISONS.get() as f64 / f64::from(turns)
+    }
+
+    #[test]
+    fn comparisons_stay_within_the_logarithm() {
+        for blocks in [300, 3_000, 30_000] {
+            let (each, bound) = (comparisons(blocks), 6.0 * (blocks as f64).log2());
+            assert!(
+                each <= bound,
+                "{each} comparisons among {blocks} blocks, more than {bound}"
+            );
+        }
+    }
+}

@@ -47,7 +47,7 @@ pub use keys::memory_stats;
 pub use oom::{OomKind, OutOfMemory, ProcessUse};
 use pool::Redirection;
 pub use pool::{Filter, PoolError, PoolId, PoolOptions};
-pub use report::{BlockReport, BlockState, Report, SegmentReport};
+pub use report::{BlockReport, BlockState, RangeReport, Report, SegmentReport};
 pub use rules::Rules;
 pub use stats::DeviceStats;
 pub use summary::memory_summary;

@@ -43,6 +43,24 @@ pub struct BlockReport {
     pub state: BlockState,
 }
 
+/// The addresses of one expandable segment, with or without memory behind them. What of them no segment of the report
+/// covers is unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeReport {
+    /// First byte.
+    pub address: u64,
+    /// Bytes of address space.
+    pub size: u64,
+    /// Bytes that are mapped at a time.
+    pub granule: u64,
+    /// Bytes that are mapped.
+    pub mapped: u64,
+    /// The stream whose blocks it holds.
+    pub stream: StreamId,
+    /// Its pool.
+    pub pool: PoolId,
+}
+
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockState {

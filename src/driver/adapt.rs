@@ -425,3 +425,66 @@ impl<D: Driver> Driver for Keeping<D> {
         take_cost() -> Duration;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parity::stand_in::StandIn;
+
+    #[test]
+    fn recording_notes_every_call_within_its_bounds() {
+        let mut driver = Recording::new(StandIn::new(10 << 20), 3);
+        let address = driver.alloc(4 << 20).unwrap();
+        assert_eq!(driver.alloc(8 << 20), Err(DriverError::OutOfMemory));
+        driver.free(address).unwrap();
+        let log = driver.take_log();
+        let calls: Vec<_> = log
+            .iter()
+            .map(|r| (r.call, r.address, r.size, r.error.clone()))
+            .collect();
+        assert_eq!(
+            calls,
+            [
+                (Call::Alloc, Some(address), Some(4 << 20), None),
+                (Call::Alloc, None, Some(8 << 20), Some(DriverError::OutOfMemory)),
+                (Call::Free, Some(address), None, None),
+            ]
+        );
+        for _ in 0..5 {
+            driver.mem_info().unwrap();
+        }
+        assert_eq!(driver.take_log().len(), 3);
+    }
+
+    #[test]
+    fn limiting_counts_memory_and_mappings_together() {
+        let mut driver = Limiting::new(StandIn::new(1 << 30), 10 << 20);
+        let address = driver.alloc(6 << 20).unwrap();
+        assert_eq!(driver.map(1 << 40, 2 << 20, 3), Err(DriverError::OutOfMemory));
+        driver.map(1 << 40, 2 << 20, 2).unwrap();
+        assert_eq!(
+            (driver.held(), driver.alloc(1)),
+            (10 << 20, Err(DriverError::OutOfMemory))
+        );
+        driver.free(address).unwrap();
+        driver.unmap(1 << 40, 2 << 20, 2).unwrap();
+        assert_eq!(driver.held(), 0);
+    }
+
+    #[test]
+    fn failing_fails_as_planned_and_keeping_keeps() {
+        let broken = DriverError::Failed {
+            call: "cudaMalloc",
+            code: 700,
+            text: "illegal address".to_owned(),
+        };
+        let mut driver = Failing::new(StandIn::new(1 << 30), vec![(Call::Alloc, 2, broken.clone())]);
+        assert!(driver.alloc(512).is_ok());
+        assert_eq!(driver.alloc(512), Err(broken));
+        assert!(driver.alloc(512).is_ok());
+        let mut driver = Keeping::new(StandIn::new(4 << 20));
+        let address = driver.alloc(4 << 20).unwrap();
+        driver.free(address).unwrap();
+        assert_eq!((driver.kept(), driver.mem_info().unwrap().free), (1, 0));
+    }
+}

@@ -345,20 +345,38 @@ pub(super) fn compare_sentence(ours: &OutOfMemory, text: &str, tally: &mut Tally
         recorded.replace_range(start..end, "");
     }
     // PyTorch appends a C++ stack to the sentence when it has one.
-    let recorded = recorded
+    let mut recorded = recorded
         .split("\nException raised")
         .next()
         .unwrap_or_default()
         .trim_end();
-    let figures = recorded
+    let mut ours = ours.clone();
+    // Which of several cards it was is the recording's affair.
+    let number = recorded
+        .split("GPU ")
+        .nth(1)
+        .and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    ours.device = number.and_then(|n| n.parse().ok()).unwrap_or(ours.device);
+    let mut text = ours.to_string();
+    if !ours.text_is_exact() {
+        // Behind the figures comes advice in words that were never seen.
+        recorded = figures(recorded);
+        text.truncate(figures(&text).len());
+    }
+    let numbers = recorded
         .split(|c: char| !c.is_ascii_digit())
         .filter(|s| !s.is_empty())
         .count();
-    tally.compared += figures as u64;
-    let ours = ours.to_string();
-    tally.same(&ours.as_str(), &recorded, || {
+    tally.compared += numbers as u64;
+    tally.same(&text.as_str(), &recorded, || {
         format!("{}: out-of-memory sentence", context())
     });
+}
+
+/// The sentence up to its last figure.
+fn figures(text: &str) -> &str {
+    const LAST: &str = "reserved by PyTorch but unallocated.";
+    text.find(LAST).map_or(text, |at| &text[..at + LAST.len()])
 }
 
 /// Compares a report with recorded segments, field by field. `stale`: also what free blocks were last asked for.

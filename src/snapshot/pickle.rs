@@ -434,7 +434,7 @@ mod tests {
             (b"\x80\x04.", "the stack is empty"),
             (b"\x80\x04h\x05.", "nothing was memoised as 5"),
             (b"\x80\x04\x8a\xff", "an integer of 255 bytes"),
-            (b"\x80\x04K\x01a.", "the stack is empty"),
+            (b"\x80\x04K\x01a.", "no list"),
             (b"\x80\x04K\x01K\x02a.", "no list"),
             (b"\x80\x04e", "no mark"),
         ] {
