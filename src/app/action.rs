@@ -223,7 +223,7 @@ pub const TABLE: &[Entry] = &[
         &["n"],
         Where::Own,
         None,
-        "make a side stream busy, or idle again",
+        "give a side stream work for some seconds",
     ),
     entry(
         Action::OutOfMemory,
@@ -272,7 +272,7 @@ pub const TABLE: &[Entry] = &[
         &["=", "`"],
         Where::Graphs,
         None,
-        "the default time axis, at now",
+        "the default time axis, at now (ends a pause)",
     ),
     entry(
         Action::Left,
@@ -295,7 +295,7 @@ pub const TABLE: &[Entry] = &[
         None,
         "the oldest sample, or the first row",
     ),
-    entry(Action::Newest, &["End"], Where::Graphs, None, "now, or the last row"),
+    entry(Action::Newest, &["End"], Where::Graphs, None, "now (ends a pause), or the last row"),
     entry(Action::Panel(1), &["1"], Where::Everywhere, None, "CPU RAM alone"),
     entry(Action::Panel(2), &["2"], Where::Everywhere, None, "driver VRAM alone"),
     entry(Action::Panel(3), &["3"], Where::Everywhere, None, "allocated alone"),
@@ -360,7 +360,7 @@ pub const TABLE: &[Entry] = &[
         &["Enter"],
         Where::Table,
         None,
-        "watch this process: the four panels become its own (on our own row: back to ours)",
+        "on a row: watch this process, the four panels become its own (on our own row: back to ours); on the strip: a block's history; on a graph: that panel alone",
     ),
     entry(
         Action::ToggleReading,
@@ -425,7 +425,7 @@ pub const TABLE: &[Entry] = &[
         &["Esc"],
         Where::Everywhere,
         None,
-        "close what is open; never quits",
+        "close what is open: dialog, filter, table, strip, panel alone; never quits",
     ),
     entry(
         Action::Redraw,
@@ -446,7 +446,7 @@ pub const TABLE: &[Entry] = &[
         &["q", "F10", "^C"],
         Where::Everywhere,
         Some("quit"),
-        "quit: own blocks are freed, the terminal is restored",
+        "quit: own blocks are freed, the terminal is restored (q closes an open dialog first)",
     ),
 ];
 

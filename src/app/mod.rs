@@ -149,6 +149,13 @@ pub struct LogEntry {
     pub address: Option<u64>,
 }
 
+/// A key on our own allocator that waits for the answers to the keys before it.
+#[derive(Clone, Debug)]
+struct Held {
+    action: action::Action,
+    shape: Shape,
+}
+
 /// The figures that changes are measured from: RSS, VRAM, allocated, reserved.
 pub type Figures = [Option<u64>; 4];
 
@@ -196,6 +203,8 @@ pub struct App {
     pub log: VecDeque<LogEntry>,
     /// The sentence about the last action, and whether it was refused.
     pub sentence: (String, bool),
+    /// The same for the smallest screens, where there is such a form.
+    short: Option<&'static str>,
     /// Figures before the last action.
     pub baseline: Figures,
     /// `R` was pressed: sampled maxima are since then.
@@ -206,7 +215,7 @@ pub struct App {
     pub open: Open,
     /// Tops of the automatic y ranges in the frame before.
     pub tops: [Option<u64>; 4],
-    /// A context was made whose bytes the driver did not tell: when, and how long it took. The next sample shows them.
+    /// A context was made: when, and how long it took. The next sample shows its bytes.
     context: Option<(Moment, Duration)>,
     /// What we ourselves cost, as it is shown: renewed once a second, so that its jitter draws no frames.
     own: Option<(Moment, OwnCost, Duration)>,
@@ -214,6 +223,10 @@ pub struct App {
     pub lost: u64,
     /// Commands sent and not yet answered.
     pub outstanding: usize,
+    /// Keys typed ahead: what to delete is only known when the commands before are answered.
+    held: VecDeque<Held>,
+    /// A configuration that was typed and refused, for the next try.
+    draft: Option<String>,
     /// The stream to take next with `S`.
     pub streams: u64,
 }
@@ -252,6 +265,7 @@ impl App {
             sizes: sizes::Sizes::new(shape, dtype),
             log: VecDeque::new(),
             sentence: (welcome(watched), false),
+            short: None,
             baseline: [None; 4],
             since_reset: false,
             hint: None,
@@ -261,6 +275,8 @@ impl App {
             own: None,
             lost: 0,
             outstanding: 0,
+            held: VecDeque::new(),
+            draft: None,
             streams: 1,
         }
     }
@@ -298,6 +314,7 @@ impl App {
     /// Makes `text` the sentence.
     pub fn say(&mut self, text: impl Into<String>) {
         self.sentence = (text.into(), false);
+        self.short = None;
     }
 
     /// Shows `text` in the footer for some seconds.

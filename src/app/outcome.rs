@@ -18,12 +18,12 @@ impl App {
         self.worker = state;
         if let Some(first) = &outcome.first_use {
             // The context's cost is an event of its own (issue 2.3).
-            match first.process {
-                Some(bytes) => self.context_event(outcome.at, bytes, first.took),
-                None => self.context = Some((outcome.at, first.took)),
-            }
+            self.context = Some((outcome.at, first.took));
         }
         let refused = outcome.result.is_err();
+        if !refused && matches!(outcome.command, Command::Reconfigure { .. }) {
+            self.draft = None;
+        }
         let cost = match &outcome.result {
             Ok(_) => text::cost(outcome),
             Err(_) => "refused".into(),
@@ -37,6 +37,7 @@ impl App {
             address,
         });
         self.sentence = (text::sentence(outcome), refused);
+        self.short = text::short_sentence(outcome);
         // A deleted block cannot stay selected; its neighbour takes over so that d, d, d deletes down the list.
         if let Some(key) = self.selected
             && !self.worker.blocks.iter().any(|b| b.key == key)
@@ -58,15 +59,15 @@ impl App {
         self.note(LogEntry {
             at,
             letter: '!',
-            text: "CUDA context (first use)".into(),
+            text: "CUDA context and kernels (first use)".into(),
             cost: format!("{bytes} in {}", text::duration(took)),
             refused: false,
             address: None,
         });
     }
 
-    /// A real driver does not say what a context costs: it is what the process holds outside reserved, as soon as a
-    /// sample taken after the context's making shows both.
+    /// What the first use costs, kernels included, is what the process holds outside reserved, as soon as a sample taken
+    /// after it shows both: the same figure as the bill's line.
     pub(super) fn context_seen(&mut self, sample: &Sample) {
         let Some((at, took)) = self.context.filter(|(at, _)| sample.device.at > *at) else {
             return;

@@ -287,6 +287,10 @@ impl App {
         let Some(pid) = self.selected_row().map(|r| r.pid) else {
             return Vec::new();
         };
+        if pid == self.setup.own_pid {
+            self.tell("our own allocator is not read from outside: it publishes its counters");
+            return Vec::new();
+        }
         if let Some(at) = self.processes.stopped.iter().position(|p| *p == pid) {
             self.processes.stopped.remove(at);
             self.tell(format!("reading the allocator of process {pid} again"));
@@ -415,6 +419,11 @@ enum Pattern {
     Expression(regex_lite::Regex),
     /// An expression that is not complete yet hides nothing.
     Incomplete,
+}
+
+/// True while the filter is an expression that cannot be read.
+pub(super) fn is_incomplete(filter: &str) -> bool {
+    matches!(Pattern::new(filter), Pattern::Incomplete)
 }
 
 impl Pattern {

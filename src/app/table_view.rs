@@ -40,10 +40,12 @@ impl App {
         }
         if self.processes.typing || !self.processes.filter.is_empty() {
             let cursor = if self.processes.typing { "_" } else { "" };
-            title += &format!(" · filter {}{cursor}", self.processes.filter);
+            let broken = if super::table::is_incomplete(&self.processes.filter) { " (no whole expression yet)" } else { "" };
+            title += &format!(" · filter {}{cursor}{broken}", self.processes.filter);
         }
         let empty = match &self.processes.rows {
             None => "reading the processes".to_string(),
+            Some(_) if total > 0 => "no row matches: Esc clears the filter, u the user".to_string(),
             Some(table) => table.unlisted.first().map_or_else(
                 || "no process on the GPUs".to_string(),
                 |(index, why)| format!("GPU {index}: {why}"),

@@ -5,15 +5,18 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::action::{self, Action, Entry, Where};
-use super::{App, DEFAULT_ZOOM, Effect, Event, Focus, LogEntry, Open, Paused};
+use super::{App, DEFAULT_ZOOM, Effect, Event, Focus, Held, LogEntry, Open, Paused};
 use crate::clock::Moment;
 use crate::driver::StreamId;
-use crate::worker::{BlockKey, Command};
+use crate::worker::{BlockKey, Command, Shape};
 
 /// Lengths of the time axis, in seconds: 10 s to 24 h (AC-32).
 const ZOOMS: [u64; 13] = [
     10, 20, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400,
 ];
+
+/// Keys that may wait for answers; more are typed by no hand.
+const HELD: usize = 1000;
 
 /// Streams that `S` goes through.
 const STREAMS: u64 = 4;
@@ -33,7 +36,7 @@ impl App {
             }
             Event::Outcome(outcome, state) => {
                 self.answered(&outcome, state);
-                Vec::new()
+                self.release_held()
             }
             Event::Table(table) => {
                 // The list is frozen while a signal dialog is open (AC-37).
@@ -55,11 +58,15 @@ impl App {
         if key.kind == KeyEventKind::Release {
             return Vec::new();
         }
-        let quit = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-        if let (Open::Configure(..), false) = (&self.open, quit) {
+        // These two quit whatever is open; q is a letter in an editor and closes a dialog first.
+        let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+        if control_c || key.code == KeyCode::F(10) {
+            return vec![Effect::Quit];
+        }
+        if let Open::Configure(..) = &self.open {
             return self.edit(key);
         }
-        if self.processes.typing && !quit {
+        if self.processes.typing {
             self.type_filter(key);
             return Vec::new();
         }
@@ -67,7 +74,7 @@ impl App {
             return Vec::new();
         };
         if self.open != Open::Nothing
-            && let Some(effects) = self.in_overlay(entry.action, key)
+            && let Some(effects) = self.in_overlay(entry.action)
         {
             return effects;
         }
@@ -113,7 +120,10 @@ impl App {
             | Action::OutOfMemory => return self.own_action(action),
             Action::Smaller => self.sizes.smaller(),
             Action::Larger => self.sizes.larger(),
-            Action::Configure => self.open = Open::Configure(self.worker.conf.clone()),
+            Action::Configure => {
+                let text = self.draft.clone().unwrap_or_else(|| self.worker.conf.clone());
+                self.open = Open::Configure(text);
+            }
             Action::ResetPeaks => return self.reset_peaks(),
             Action::Pause => self.pause(),
             Action::ZoomIn => self.zoom_by(-1),
@@ -153,7 +163,7 @@ impl App {
             Action::Explain => self.open = Open::Explain(0),
             Action::Help => self.open = Open::Help(0),
             Action::Write => self.open = Open::Write(0),
-            Action::Close => self.close(),
+            Action::Close => return self.close(),
             Action::Redraw => return vec![Effect::Redraw],
             Action::Suspend => return vec![Effect::Suspend],
             Action::Quit => return vec![Effect::Quit],
@@ -172,9 +182,37 @@ impl App {
         Vec::new()
     }
 
-    /// An action on our own allocator: figures before it are kept, so that the change can be shown.
+    /// An action on our own allocator. A deletion right behind another key waits for that key's answer, since it is about
+    /// the block that the answer brings; so does everything behind it.
     fn own_action(&mut self, action: Action) -> Vec<Effect> {
-        let (shape, dtype) = (self.sizes.shape().clone(), self.sizes.dtype());
+        let shape = self.sizes.shape().clone();
+        let about_a_block = matches!(action, Action::Delete | Action::RecordAndDelete);
+        if !self.held.is_empty() || (about_a_block && self.outstanding > 0) {
+            if self.held.len() < HELD {
+                self.held.push_back(Held { action, shape });
+            }
+            return Vec::new();
+        }
+        self.act_on_own(action, shape)
+    }
+
+    /// Performs the keys that waited, as far as they need wait no longer.
+    fn release_held(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while let Some(next) = self.held.front() {
+            let about_a_block = matches!(next.action, Action::Delete | Action::RecordAndDelete);
+            if about_a_block && self.outstanding > 0 {
+                break;
+            }
+            if let Some(Held { action, shape }) = self.held.pop_front() {
+                effects.extend(self.act_on_own(action, shape));
+            }
+        }
+        effects
+    }
+
+    fn act_on_own(&mut self, action: Action, shape: Shape) -> Vec<Effect> {
+        let dtype = self.sizes.dtype();
         let command = match action {
             Action::AllocGpu => Command::AllocGpu { shape, dtype },
             Action::AllocCpu => Command::AllocCpu { shape, dtype },
@@ -326,9 +364,9 @@ impl App {
             return;
         }
         let last = blocks.len() - 1;
-        // Nothing selected stands for the newest: the last row.
-        let at = blocks.iter().position(|b| Some(b.key) == self.selected).unwrap_or(last);
-        let next = at.saturating_add_signed(by).min(last);
+        // Nothing selected stands for the newest: the first key selects that one.
+        let at = blocks.iter().position(|b| Some(b.key) == self.selected);
+        let next = at.map_or(last, |at| at.saturating_add_signed(by).min(last));
         self.selected = Some(blocks[next].key);
     }
 
@@ -348,22 +386,26 @@ impl App {
     }
 
     /// Esc: the innermost thing that is open.
-    fn close(&mut self) {
-        if !self.processes.filter.is_empty() {
+    fn close(&mut self) -> Vec<Effect> {
+        if self.table && !self.processes.filter.is_empty() {
             self.processes.filter.clear();
-        } else if self.selected.is_some() && self.focus == Focus::Blocks {
-            self.selected = None;
+        } else if self.table && self.focus != Focus::Strip {
+            return self.toggle_table();
+        } else if self.strip {
+            self.strip = false;
+            self.focus = if self.table { Focus::Table } else { Focus::Graphs };
         } else if self.alone.is_some() {
             self.alone = None;
         } else {
             self.focus = Focus::Graphs;
             self.selected = None;
         }
+        Vec::new()
     }
 
     /// A key while an overlay is open; `None` lets the key act as usual.
-    fn in_overlay(&mut self, action: Action, key: KeyEvent) -> Option<Vec<Effect>> {
-        if matches!(action, Action::Quit | Action::Suspend | Action::Redraw) && key.code != KeyCode::Char('q') {
+    fn in_overlay(&mut self, action: Action) -> Option<Vec<Effect>> {
+        if matches!(action, Action::Suspend | Action::Redraw) {
             return None;
         }
         match (&mut self.open, action) {
@@ -434,6 +476,7 @@ impl App {
             KeyCode::Enter => {
                 let conf = text.clone();
                 self.open = Open::Nothing;
+                self.draft = Some(conf.clone());
                 return self.send(Command::Reconfigure { conf, torch: None });
             }
             KeyCode::Backspace => {

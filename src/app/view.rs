@@ -46,7 +46,10 @@ impl App {
             events: self.events(),
             events_title: format!("events: {}", self.log.len()),
             sentence: Piece::new(
-                self.sentence.0.clone(),
+                match self.short {
+                    Some(short) if areas.sentence.height == 1 && area.width < 60 => short.to_string(),
+                    _ => self.sentence.0.clone(),
+                },
                 if self.sentence.1 { Role::Alarm } else { Role::Text },
             ),
             footer: self.footer(),

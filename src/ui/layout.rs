@@ -81,7 +81,11 @@ impl Areas {
         areas.header = rest.top(1);
         areas.footer = rest.bottom(1);
         let h = area.height;
-        areas.sentence = rest.bottom(if h < 16 || (h < 30 && area.width >= 180) { 1 } else { 2 });
+        areas.sentence = rest.bottom(match (h, area.width) {
+            (..16, _) | (..30, 180..) => 1,
+            (20.., ..100) => 3,
+            _ => 2,
+        });
         let lower_wanted = shown.table || shown.strip;
         // What is under the panels: the bill always, then the strip, then the table or the lists.
         let bill = if h < 16 {
@@ -103,7 +107,8 @@ impl Areas {
         };
         place_panels(&mut areas, rest.top(panels), shown.alone);
         areas.bill = rest.top(bill);
-        if shown.strip {
+        // Too low for both: the table, which was asked for last or has the rows that act.
+        if shown.strip && !(shown.table && rest.0.height < 8) {
             let share = if shown.table { rest.0.height / 2 } else { rest.0.height };
             areas.strip = rest.top(share);
         }

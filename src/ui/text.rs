@@ -8,7 +8,25 @@ use crate::worker::{Command, Done, DriverCall, Outcome, Place, Refusal};
 
 /// The one line below the smallest screen.
 pub fn too_small(width: u16, height: u16) -> String {
-    format!("alloctop needs 40x12, this is {width}x{height}: enlarge, or q quits")
+    if width < 44 {
+        return "needs 40x12; q quits".into();
+    }
+    format!("alloctop needs 40x12, this is {width}x{height}: q quits")
+}
+
+/// What the last action did, in at most 39 characters, for the smallest screens.
+pub fn short_sentence(outcome: &Outcome) -> Option<&'static str> {
+    Some(match outcome.result.as_ref().ok()? {
+        Done::Made { .. } if place(&outcome.command) == Some(Place::Cpu) => "host memory written: RSS rose",
+        Done::Made { cached: true, .. } => "from the cache: reserved did not move",
+        Done::Made { .. } => "driver asked: allocated, reserved rose",
+        Done::Deleted { pending: 1.., .. } => "pending: waits for another stream",
+        Done::Deleted { gpu: Bytes(1..), .. } => "cached, not returned: f gives it back",
+        Done::Deleted { cpu: Bytes(1..), .. } => "back to the kernel: RSS fell",
+        Done::Flushed { returned: Bytes(0), .. } => "nothing returned: blocks hold it",
+        Done::Flushed { .. } => "cache returned: VRAM and reserved fell",
+        _ => return None,
+    })
 }
 
 /// A duration with its unit: `0.1 us`, `224 us`, `5.2 ms`, `1.5 s`.
@@ -95,7 +113,9 @@ pub fn cost(outcome: &Outcome) -> String {
     match calls.as_slice() {
         [] => match &outcome.result {
             Ok(Done::Made { cached: true, .. }) => format!("cache hit {}", duration(outcome.took)),
-            _ => duration(outcome.took),
+            // Nothing was asked of the driver, and what the others take is no cost worth a figure.
+            Ok(Done::Made { .. } | Done::Deleted { .. }) => duration(outcome.took),
+            _ => String::new(),
         },
         [call] => format!(
             "{} {}{}",
@@ -147,22 +167,15 @@ pub fn sentence(outcome: &Outcome) -> String {
             duration(outcome.took)
         ),
         Ok(Done::Made { bytes, .. }) => {
-            let mut text = if reserved.0 == 0 {
+            let once = if outcome.first_use.is_some() { " (and, once, the CUDA context and kernels)" } else { "" };
+            if reserved.0 == 0 {
                 format!("allocated +{bytes}; the cache was flushed and asked again, so reserved did not grow.")
             } else {
                 format!(
-                    "No free block fitted: the driver was asked ({}). allocated +{bytes}, reserved and the driver's figure +{reserved}.",
+                    "No free block fitted: the driver was asked ({}). allocated +{bytes}, reserved and the driver's figure +{reserved}{once}.",
                     cost(outcome)
                 )
-            };
-            if let Some(first) = &outcome.first_use {
-                let bytes = first.process.map(|b| format!("{b}, ")).unwrap_or_default();
-                text += &format!(
-                    " First use: the CUDA context ({bytes}{}), outside reserved, there until we quit.",
-                    duration(first.took)
-                );
             }
-            text
         }
         Ok(Done::Deleted {
             blocks,
@@ -222,6 +235,9 @@ fn place(command: &Command) -> Option<Place> {
 }
 
 fn deleted(outcome: &Outcome, blocks: usize, gpu: Bytes, cpu: Bytes, pending: usize) -> String {
+    if blocks == 0 && pending > 0 {
+        return format!("{pending} deleted blocks still wait for their stream's work; the next g or f notices its end.");
+    }
     if blocks == 0 {
         return "There is no block to delete: g allocates one.".into();
     }
@@ -235,7 +251,7 @@ fn deleted(outcome: &Outcome, blocks: usize, gpu: Bytes, cpu: Bytes, pending: us
         };
         parts.push(if pending > 0 {
             format!(
-                "{gpu} left allocated but {pending} of these blocks wait for another stream's work (pending): they cannot be used again before it ends. Reserved and the driver's figure did not move."
+                "{gpu} left allocated, but {pending} of the blocks wait for another stream's work (pending): the next g or f after its end can use them. Reserved and the driver's figure did not move."
             )
         } else {
             format!("del freed {gpu} inside the cache: allocated fell, reserved and the driver's figure did not. {next}")
@@ -243,7 +259,7 @@ fn deleted(outcome: &Outcome, blocks: usize, gpu: Bytes, cpu: Bytes, pending: us
     }
     if cpu.0 > 0 {
         parts.push(format!(
-            "{cpu} went back to the kernel at once, so RSS falls: one large mapping. (Small blocks often stay with the C library.)"
+            "{cpu} went back to the kernel at once, so RSS falls: large blocks are mappings of their own. (Small ones often stay with the C library.)"
         ));
     }
     parts.join(" ")
