@@ -155,7 +155,10 @@ impl App {
             });
         }
         Some(Strip {
-            title: format!("block strip: {} segments", rows.len()),
+            title: match rows.len() {
+                1 => "block strip: 1 segment".into(),
+                n => format!("block strip: {n} segments"),
+            },
             facts,
             segments,
             detail,

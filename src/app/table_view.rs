@@ -40,7 +40,11 @@ impl App {
         }
         if self.processes.typing || !self.processes.filter.is_empty() {
             let cursor = if self.processes.typing { "_" } else { "" };
-            let broken = if super::table::is_incomplete(&self.processes.filter) { " (no whole expression yet)" } else { "" };
+            let broken = if super::table::is_incomplete(&self.processes.filter) {
+                " (no whole expression yet)"
+            } else {
+                ""
+            };
             title += &format!(" · filter {}{cursor}{broken}", self.processes.filter);
         }
         let empty = match &self.processes.rows {

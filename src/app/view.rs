@@ -54,7 +54,7 @@ impl App {
             ),
             footer: self.footer(),
             hint: self.hint(),
-            overlay: self.overlay(),
+            overlay: self.overlay(area.width),
             shown,
         }
     }
@@ -73,23 +73,19 @@ impl App {
             .paused
             .as_ref()
             .map_or(std::time::Duration::ZERO, |p| self.now.since(p.cursor));
-        let label = |ago: std::time::Duration| {
-            if ago.is_zero() {
-                "now".into()
-            } else {
-                format!("-{}", span(ago))
-            }
-        };
-        let mut letters: Vec<(u16, char)> = Vec::new();
-        for mark in self.history.marks().between(from, to) {
-            // The right end is `to`, wherever the history begins.
-            let ago = to.since(mark.at).as_secs_f64() / self.zoom.as_secs_f64();
-            letters.push((((1.0 - ago).clamp(0.0, 1.0) * 1000.0) as u16, mark.letter));
-        }
+        let letters = self
+            .history
+            .marks()
+            .between(from, to)
+            .map(|mark| (nanos(mark.at), mark.letter))
+            .collect();
+        let unit = back + self.zoom;
         TimeAxis {
-            left: label(back + self.zoom),
-            middle: label(back + self.zoom / 2),
-            right: label(back),
+            left: text::ago(back + self.zoom, unit),
+            middle: text::ago(back + self.zoom / 2, unit),
+            right: text::ago(back, unit),
+            length: u64::try_from(self.zoom.as_nanos()).unwrap_or(u64::MAX),
+            end: nanos(to),
             letters,
         }
     }
@@ -97,6 +93,9 @@ impl App {
     fn header(&self) -> Line {
         let mut pieces = vec![Piece::new("alloctop", Role::Figure)];
         let sample = self.shown();
+        if let Some(pid) = self.watched {
+            pieces.push(Piece::new(format!("process {pid}"), Role::Figure));
+        }
         match sample.map(|s| &s.device.identity) {
             Some(Reading::Is(device)) => {
                 if device.simulated {
@@ -112,12 +111,11 @@ impl App {
                     Role::Text,
                 ));
             }
-            Some(Reading::Missing(why)) => pieces.push(Piece::new(why.text.to_string(), Role::Warn)),
+            // The reason itself stands in the panel.
+            Some(Reading::Missing(_)) => pieces.push(Piece::new("no GPU", Role::Warn)),
             None => pieces.push(Piece::new("reading", Role::Dim)),
         }
-        if let Some(pid) = self.watched {
-            pieces.push(Piece::new(format!("process {pid}"), Role::Figure));
-        } else if !self.worker.torch.is_empty() {
+        if self.watched.is_none() && !self.worker.torch.is_empty() {
             pieces.push(Piece::new(format!("rules of torch {}", self.worker.torch), Role::Text));
         }
         if let Some(paused) = &self.paused {
@@ -315,19 +313,19 @@ impl App {
         Some(Piece::new(text.clone(), Role::Warn))
     }
 
-    fn overlay(&self) -> Option<Overlay> {
+    fn overlay(&self, width: u16) -> Option<Overlay> {
         match &self.open {
             Open::Nothing => None,
             Open::Help(scroll) => Some(Overlay {
                 title: "keys".into(),
-                lines: help_lines(self.setup.readonly),
+                lines: help_lines(self.setup.readonly, width),
                 scroll: *scroll,
                 foot: "arrows scroll, Esc closes".into(),
                 input: None,
             }),
             Open::Explain(scroll) => Some(Overlay {
                 title: "what each figure is".into(),
-                lines: glossary_lines(),
+                lines: glossary_lines(width),
                 scroll: *scroll,
                 foot: "arrows scroll, Esc closes".into(),
                 input: None,
@@ -379,6 +377,10 @@ pub(super) fn signed(amount: SignedBytes) -> String {
     u64::try_from(amount.0).map_or_else(|_| amount.to_string(), |b| Bytes(b).to_string())
 }
 
+fn nanos(moment: Moment) -> u64 {
+    u64::try_from(moment.0.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn role_of(kind: LineKind) -> Role {
     match kind {
         LineKind::Driver => Role::Driver,
@@ -402,53 +404,65 @@ fn block_columns() -> Vec<Column> {
     vec![
         column("id", 4, false, 9),
         column("on", 4, false, 8),
-        column("shape", 13, false, 5),
-        column("dtype", 8, false, 3),
-        column("bytes", 9, true, 7),
-        column("block", 9, true, 6),
-        column("age", 6, true, 4),
-        column("stream", 6, true, 2),
+        column("shape", 12, false, 5),
+        column("dtype", 8, false, 2),
+        column("bytes", 8, true, 7),
+        column("block", 8, true, 6),
+        column("age", 5, true, 4),
+        column("st", 2, true, 3),
     ]
 }
 
-fn help_lines(readonly: bool) -> Vec<Line> {
-    let mut lines: Vec<Line> = TABLE
-        .iter()
-        .filter(|e| !(readonly && e.place == Where::Others))
-        .map(|e| {
-            vec![
-                Piece::new(format!("{:<12}", e.keys.join(" ")), Role::Key),
-                Piece::new(format!("{:<11}", e.place.label()), Role::Dim),
-                Piece::new(e.does, Role::Text),
-            ]
-        })
-        .collect();
+/// Lines of the help for a screen of `width` cells: long explanations go on under themselves.
+fn help_lines(readonly: bool, width: u16) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for entry in TABLE.iter().filter(|e| !(readonly && e.place == Where::Others)) {
+        let mut lead = vec![Piece::new(format!("{:<12}", entry.keys.join(" ")), Role::Key)];
+        if width >= 80 {
+            lead.push(Piece::new(format!("{:<11}", entry.place.label()), Role::Dim));
+        }
+        hang(&mut lines, &lead, entry.does, width);
+    }
     lines.push(Vec::new());
-    lines.extend(glossary_lines());
+    lines.extend(glossary_lines(width));
     lines
 }
 
-fn glossary_lines() -> Vec<Line> {
-    GLOSSARY
-        .iter()
-        .map(|(word, meaning)| {
-            vec![
-                Piece::new(format!("{word:<19}"), Role::Key),
-                Piece::new(*meaning, Role::Text),
-            ]
-        })
-        .collect()
+fn glossary_lines(width: u16) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (word, meaning) in GLOSSARY {
+        let lead = [Piece::new(format!("{word:<20}"), Role::Key)];
+        hang(&mut lines, &lead, meaning, width);
+    }
+    lines
 }
 
-/// The longest overlay's number of lines: scrolling stops there.
+/// Adds `text` after `lead`; what does not fit on the line goes on below it, indented as far.
+fn hang(lines: &mut Vec<Line>, lead: &[Piece], text: &str, width: u16) {
+    let indent: u16 = lead.iter().map(|p| crate::ui::pane::width(&p.text)).sum();
+    let room = width.saturating_sub(indent + 4).max(12);
+    for (i, part) in crate::ui::pane::wrap(text, room).into_iter().enumerate() {
+        let mut line = if i == 0 {
+            lead.to_vec()
+        } else {
+            vec![Piece::new(" ".repeat(usize::from(indent)), Role::Dim)]
+        };
+        line.push(Piece::new(part, Role::Text));
+        lines.push(line);
+    }
+}
+
+/// The longest overlay's number of lines on the narrowest screen: scrolling stops there.
 pub(super) fn overlay_lines(readonly: bool) -> usize {
-    help_lines(readonly).len()
+    help_lines(readonly, crate::ui::layout::MINIMUM.0).len()
 }
 
 /// Figures, bill, blocks and counters as one JSON text (key `w`). Bytes are integers, unknown is null.
 pub fn report_json(app: &App) -> String {
-    let figures = app.shown().map(|s| App::figures(s)).unwrap_or_default();
-    let bill = app.shown().map(|s| Bill::of(s));
+    let sample = app.shown();
+    let figures = sample.map(|s| App::figures(s)).unwrap_or_default();
+    let bill = sample.map(|s| Bill::of(s));
+    let device = sample.and_then(|s| s.device.identity.value());
     let lines: serde_json::Map<String, serde_json::Value> = bill
         .iter()
         .flat_map(|b| b.lines.iter())
@@ -467,15 +481,26 @@ pub fn report_json(app: &App) -> String {
             serde_json::json!({
                 "id": b.key.0, "place": if b.place == Place::Gpu { "gpu" } else { "cpu" }, "shape": b.shape.dimensions(),
                 "dtype": b.dtype.name(), "bytes": b.bytes.0, "block_bytes": b.block_bytes.0, "pending": b.pending,
+                "stream": b.stream.0,
             })
         })
         .collect();
+    let own = app.watched.is_none();
     let document = serde_json::json!({
         "schema": "alloctop.report/1",
+        "version": env!("CARGO_PKG_VERSION"),
+        "seconds_since_start": app.now.secs(),
+        "pid": app.watched.unwrap_or(app.setup.own_pid),
+        "device": device.map(|d| serde_json::json!({
+            "index": d.index, "name": d.name, "uuid": d.uuid, "simulated": d.simulated,
+        })),
+        "torch_rules": own.then_some(&app.worker.torch),
+        "configuration": own.then_some(&app.worker.conf),
         "rss_bytes": figures[0], "process_vram_bytes": figures[1], "allocated_bytes": figures[2], "reserved_bytes": figures[3],
         "bill": { "total_bytes": bill.as_ref().and_then(|b| b.total.value().map(|t| t.0)), "lines": lines,
             "unexplained_bytes": bill.and_then(|b| b.unexplained).and_then(|u| i64::try_from(u.0).ok()) },
-        "blocks": blocks,
+        "blocks": if own { Some(blocks) } else { None },
+        "memory_stats": sample.and_then(|s| s.counters.value()).map(|c| crate::once::stats_map(c)),
     });
     let mut out = serde_json::to_string_pretty(&document).unwrap_or_else(|error| text::json_error(&error));
     out.push('\n');

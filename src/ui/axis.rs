@@ -28,7 +28,7 @@ impl Scale {
     pub fn word(self) -> &'static str {
         match self {
             Scale::Auto => "auto",
-            Scale::Total => "to total",
+            Scale::Total => "total",
             Scale::Log => "log",
         }
     }
@@ -90,23 +90,31 @@ impl Axis {
             3 | 4 => 2,
             _ => 4,
         };
+        if self.scale == Scale::Log {
+            return self.log_ticks(steps);
+        }
         (0..=steps)
             .map(|i| {
                 let height = f64::from(i) / f64::from(steps);
-                let value = match self.scale {
-                    Scale::Log => (LOG_FLOOR as f64 * (self.top as f64 / LOG_FLOOR as f64).powf(height)).round() as u64,
-                    _ => (self.top as f64 * height).round() as u64,
-                };
-                (height, self.text(value))
+                (height, self.text((self.top as f64 * height).round() as u64))
+            })
+            .collect()
+    }
+
+    /// Powers of two at equal distances: every tick is a round number.
+    fn log_ticks(&self, steps: u32) -> Vec<(f64, String)> {
+        let doublings = (self.top / LOG_FLOOR).max(2).ilog2();
+        let each = doublings.div_ceil(steps).max(1);
+        (0..=doublings / each)
+            .map(|i| {
+                let value = LOG_FLOOR << (i * each);
+                let (unit, size) = unit_of(value);
+                (self.height(value), format!("{}{}", value / size, &unit[..1]))
             })
             .collect()
     }
 
     fn text(&self, value: u64) -> String {
-        if self.scale == Scale::Log {
-            let (unit, size) = unit_of(value);
-            return format!("{:.0}{}", value as f64 / size as f64, &unit[..1]);
-        }
         let figure = value as f64 / unit_of(self.top).1 as f64;
         let text = format!("{figure:.2}");
         let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -119,7 +127,11 @@ impl Axis {
 }
 
 fn unit_of(value: u64) -> (&'static str, u64) {
-    if value >= TIB {
+    if value >= TIB << 20 {
+        ("EiB", TIB << 20)
+    } else if value >= TIB << 10 {
+        ("PiB", TIB << 10)
+    } else if value >= TIB {
         ("TiB", TIB)
     } else if value >= GIB {
         ("GiB", GIB)

@@ -61,6 +61,20 @@ pub fn span(d: Duration) -> String {
     }
 }
 
+/// A point on a time axis: "now", or how long ago, in the unit that suits the axis's length `unit`.
+pub fn ago(ago: Duration, unit: Duration) -> String {
+    if ago.is_zero() {
+        return "now".into();
+    }
+    let (size, word) = match unit.as_secs() {
+        0..=120 => (1.0, "s"),
+        121..=7200 => (60.0, "min"),
+        _ => (3600.0, "h"),
+    };
+    let figure = format!("{:.1}", ago.as_secs_f64() / size);
+    format!("-{} {word}", figure.strip_suffix(".0").unwrap_or(&figure))
+}
+
 /// What an action was, in the event log.
 pub fn action(outcome: &Outcome) -> String {
     match &outcome.command {
@@ -167,7 +181,11 @@ pub fn sentence(outcome: &Outcome) -> String {
             duration(outcome.took)
         ),
         Ok(Done::Made { bytes, .. }) => {
-            let once = if outcome.first_use.is_some() { " (and, once, the CUDA context and kernels)" } else { "" };
+            let once = if outcome.first_use.is_some() {
+                " (and, once, the CUDA context and kernels)"
+            } else {
+                ""
+            };
             if reserved.0 == 0 {
                 format!("allocated +{bytes}; the cache was flushed and asked again, so reserved did not grow.")
             } else {
@@ -236,7 +254,9 @@ fn place(command: &Command) -> Option<Place> {
 
 fn deleted(outcome: &Outcome, blocks: usize, gpu: Bytes, cpu: Bytes, pending: usize) -> String {
     if blocks == 0 && pending > 0 {
-        return format!("{pending} deleted blocks still wait for their stream's work; the next g or f notices its end.");
+        return format!(
+            "{pending} deleted blocks still wait for their stream's work; the next g or f notices its end."
+        );
     }
     if blocks == 0 {
         return "There is no block to delete: g allocates one.".into();

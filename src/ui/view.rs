@@ -75,8 +75,12 @@ pub struct TimeAxis {
     pub middle: String,
     /// Text at the right end: "now", or how long ago when paused.
     pub right: String,
-    /// Letters of events: how far from the left end (0.0 to 1.0, in thousandths) and the letter.
-    pub letters: Vec<(u16, char)>,
+    /// Nanoseconds that the axis is long.
+    pub length: u64,
+    /// Its right end, in nanoseconds since the start.
+    pub end: u64,
+    /// Letters of events with their moments, in nanoseconds since the start, oldest first.
+    pub letters: Vec<(u64, char)>,
 }
 
 /// One line of the bill.

@@ -63,12 +63,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, bill: &Bill, look: Look) {
         bar(buf, row(0), captioned.unwrap_or(&bill.title), &used, look);
         return;
     }
-    let text_rows = if area.height >= 4 || (area.height == 3 && area.width < 160) {
-        2
-    } else {
-        1
-    };
-    figures(buf, inner, text_rows, bill, look);
+    // The figures come first: as many rows as they need, the bars get the rest.
+    let groups = figures(inner.width, bill, look);
+    let text_rows = rows_of(&groups, inner.width).min(area.height);
+    put_figures(buf, inner, text_rows, groups, look);
     let mut next = text_rows;
     if bill.total.is_some() && next < area.height {
         let all: Vec<&BillLine> = bill.lines.iter().collect();
@@ -115,9 +113,9 @@ fn word(line: &BillLine, width: u16) -> &str {
     }
 }
 
-/// Total, then "swatch label figure" of each line joined by " + ", over `rows` rows.
-fn figures(buf: &mut Buffer, area: Rect, rows: u16, bill: &Bill, look: Look) {
-    let compact = area.width < 100;
+/// Total, then "swatch label figure" of each line, as groups that are not torn apart.
+fn figures(width: u16, bill: &Bill, look: Look) -> Vec<Vec<Piece>> {
+    let compact = width < 98;
     let title = if compact {
         bill.title.trim_start_matches("bill ")
     } else {
@@ -138,24 +136,38 @@ fn figures(buf: &mut Buffer, area: Rect, rows: u16, bill: &Bill, look: Look) {
         groups.push(vec![
             Piece::new(joint, Role::Dim),
             Piece::new(look.glyphs.fill(item.role), item.role),
-            Piece::new(format!("{gap}{} ", word(item, area.width)), Role::Dim),
+            Piece::new(format!("{gap}{} ", word(item, width)), Role::Dim),
             figure,
         ]);
     }
+    groups
+}
+
+fn group_width(group: &[Piece]) -> u16 {
+    group.iter().map(|p| width(&p.text)).sum()
+}
+
+/// Rows that the groups take; a group that begins a row loses the blank before its joint.
+fn rows_of(groups: &[Vec<Piece>], width: u16) -> u16 {
+    let (mut rows, mut x) = (1, 0);
+    for group in groups {
+        let wanted = group_width(group);
+        if x > 0 && x + wanted > width {
+            rows += 1;
+            x = 0;
+        }
+        x += wanted - u16::from(x == 0 && rows > 1);
+    }
+    rows
+}
+
+fn put_figures(buf: &mut Buffer, area: Rect, rows: u16, groups: Vec<Vec<Piece>>, look: Look) {
     let (mut x, mut y) = (area.x, area.y);
     for mut group in groups {
-        let wanted: u16 = group.iter().map(|p| width(&p.text)).sum();
-        if x + wanted > area.right() {
+        if x > area.x && x + group_width(&group) > area.right() {
             if y + 1 >= area.y + rows {
-                put(
-                    buf,
-                    x,
-                    y,
-                    area.right().saturating_sub(x),
-                    " …",
-                    look.theme.style(Role::Dim),
-                    look,
-                );
+                let style = look.theme.style(Role::Dim);
+                put(buf, x, y, area.right().saturating_sub(x), " …", style, look);
                 return;
             }
             y += 1;

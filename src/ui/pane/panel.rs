@@ -213,6 +213,25 @@ fn reference_lines(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
     }
 }
 
+/// Where each letter stands: in the cell of its moment, on the same grid as the curve, so that it moves with it. Of letters
+/// in one cell the newest stands there; the older ones move to a free cell on their left, or are left out.
+fn letters(time: &TimeAxis, wide: u16, look: Look) -> Vec<(u16, char)> {
+    let per_cell = u64::from(graph::columns_per_cell(look.glyphs));
+    let column = (time.length / (u64::from(wide) * per_cell).max(1)).max(1);
+    let end = time.end.div_ceil(column);
+    let mut taken: Vec<(u16, char)> = Vec::new();
+    for (at, letter) in time.letters.iter().rev() {
+        let back = end.saturating_sub(at / column + 1) / per_cell;
+        let Some(cell) = u64::from(wide).checked_sub(back + 1) else {
+            continue;
+        };
+        let is_free = |c: &u64| taken.iter().all(|t| u64::from(t.0) != *c);
+        let free = (0..=2).filter_map(|shift| cell.checked_sub(shift)).find(is_free);
+        taken.extend(free.map(|c| (c as u16, *letter)));
+    }
+    taken
+}
+
 /// The shared time axis under the curve: unit of the y axis, ends, and a letter where something happened (AC-32).
 fn time_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, time: &TimeAxis, look: Look) {
     let style = look.theme.style(Role::Dim);
@@ -225,16 +244,7 @@ fn time_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, time: &TimeAxis, lo
     for cell in x..x + wide {
         put(buf, cell, y, 1, look.glyphs.pick("─", "-"), style, look);
     }
-    let letters: Vec<(u16, char)> = time
-        .letters
-        .iter()
-        .map(|(at, letter)| {
-            (
-                (u32::from(*at) * u32::from(wide.saturating_sub(1)) / 1000) as u16,
-                *letter,
-            )
-        })
-        .collect();
+    let letters = letters(time, wide, look);
     // The times stand on the frame where there is one, so that the letters have the axis to themselves; without a frame
     // a time gives way to a letter.
     let row = if parts.framed { parts.inner.bottom() } else { y };
@@ -242,6 +252,9 @@ fn time_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, time: &TimeAxis, lo
         let cells = width(text);
         let taken = |l: &(u16, char)| (at..=at + cells).contains(&(l.0 + 1));
         if parts.framed || !letters.iter().any(taken) {
+            // Seven-bit frames are of the minus sign's stuff: a blank keeps them apart.
+            let gap = u16::from(parts.framed && look.glyphs.is_ascii() && at > 0);
+            put(buf, x + at - gap, row, gap, " ", style, look);
             put(buf, x + at, row, cells, text, style, look);
         }
     };

@@ -20,7 +20,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, strip: &Strip, look: Look) {
         height: 1,
         ..inner
     };
-    let mut legend = strip.facts.clone();
+    let mut legend: Vec<Piece> = Vec::new();
     for (role, word) in [
         (Role::Live, "live"),
         (Role::Pending, "pending"),
@@ -32,9 +32,21 @@ pub fn draw(buf: &mut Buffer, area: Rect, strip: &Strip, look: Look) {
         legend.push(Piece::new(look.glyphs.fill(role), role));
         legend.push(Piece::new(format!(" {word}"), Role::Dim));
     }
-    line(buf, row(0), &legend, look);
-    let detail = (strip.detail.len() as u16).min(inner.height.saturating_sub(2));
-    let rows = inner.height.saturating_sub(1 + detail);
+    // Facts and legend share a row where both fit; where there is no second row, the facts are what matters.
+    let used = line(buf, row(0), &strip.facts, look);
+    let wanted: u16 = legend.iter().map(|p| width(&p.text)).sum();
+    let head = if used + wanted <= inner.width {
+        let rest = Rect::new(inner.x + used, inner.y, inner.width - used, 1);
+        line(buf, rest, &legend, look);
+        1
+    } else if inner.height >= 5 {
+        line(buf, row(1), &legend, look);
+        2
+    } else {
+        1
+    };
+    let detail = (strip.detail.len() as u16).min(inner.height.saturating_sub(head + 1));
+    let rows = inner.height.saturating_sub(head + detail);
     let label_width = strip
         .segments
         .iter()
@@ -45,7 +57,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, strip: &Strip, look: Look) {
     let largest = strip.segments.iter().map(|s| s.bytes).max().unwrap_or(0).max(1);
     let bar_width = inner.width.saturating_sub(label_width + 1);
     for (i, segment) in strip.segments.iter().skip(strip.first).take(rows as usize).enumerate() {
-        let y = inner.y + 1 + i as u16;
+        let y = inner.y + head + i as u16;
         put(
             buf,
             inner.x,
