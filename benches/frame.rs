@@ -83,6 +83,7 @@ fn sample(i: u64) -> Sample {
         counters: Reading::Is(Arc::new(stats)),
         counters_stale: false,
         cuda_index: None,
+        nested: false,
         own: OwnCost::default(),
     }
 }

@@ -36,6 +36,7 @@ fn sample(tick: u64) -> Sample {
         counters: Reading::not_yet(),
         counters_stale: false,
         cuda_index: None,
+        nested: false,
         own: OwnCost::default(),
     }
 }

@@ -73,7 +73,8 @@ fn open_nvml(path: Option<&Path>) -> Result<(Nvml, Vec<DeviceIdentity>), Why> {
 pub fn find(options: &Options, spec: &SimSpec, visible: Option<&str>) -> Result<Found, String> {
     let watching = !options.pid.is_empty();
     let simulated = |note: Option<String>| {
-        let device = SimDevice::new(spec.clone());
+        // Its streams' work ends with real time.
+        let device = SimDevice::with_clock(spec.clone(), std::sync::Arc::new(crate::clock::RealClock::start()));
         let mut monitor = device.monitor();
         let devices = monitor.devices().value().cloned().unwrap_or_default();
         Found {

@@ -85,7 +85,7 @@ fn survey(index: u32, list: &[(u32, u64, ProcessKind)]) -> DeviceSurvey {
 }
 
 fn table(root: &Path, surveys: &[DeviceSurvey]) -> ProcessTable {
-    TableReader::new(HostSource::new(root)).read(Moment::default(), surveys)
+    TableReader::new(HostSource::new(root)).read(Moment::default(), surveys, &[])
 }
 
 fn row(table: &ProcessTable, pid: u32) -> &ProcessRow {
@@ -229,18 +229,21 @@ fn workers_are_summed_by_pss_or_by_rss_with_a_warning() {
     }
     let surveys = [survey(0, &[(100, 7, ProcessKind::Compute)])];
     let mut reader = TableReader::new(HostSource::new(root.path()));
-    let family = reader.read(Moment::default(), &surveys).rows[0].family.clone().unwrap();
+    let family = reader.read(Moment::default(), &surveys, &[]).rows[0]
+        .family
+        .clone()
+        .unwrap();
     assert_eq!((family.descendants, family.bytes), (3, Bytes(12 << 10)));
     assert_eq!(family.basis, FamilyBasis::Pss);
     // One worker that ended is not counted; PSS is up to 5 s old until then.
     fs::remove_dir_all(root.path().join("102")).unwrap();
     let later = |secs| Moment(Duration::from_secs(secs));
-    let family = reader.read(later(1), &surveys).rows[0].family.clone().unwrap();
+    let family = reader.read(later(1), &surveys, &[]).rows[0].family.clone().unwrap();
     assert_eq!((family.descendants, family.bytes), (2, Bytes(9 << 10)));
     // A folder in its place stands for a file that cannot be read: then RSS, and how often shared pages may count.
     fs::remove_file(root.path().join("103/smaps_rollup")).unwrap();
     fs::create_dir(root.path().join("103/smaps_rollup")).unwrap();
-    let family = reader.read(later(10), &surveys).rows[0].family.clone().unwrap();
+    let family = reader.read(later(10), &surveys, &[]).rows[0].family.clone().unwrap();
     assert_eq!(family.bytes, Bytes(70 * procfs::page_size()));
     assert_eq!(family.basis, FamilyBasis::RssSharedCountedTimes(3));
 }

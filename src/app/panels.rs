@@ -58,7 +58,11 @@ impl App {
         let highest = curve.iter().flatten().map(|s| s.max).max().unwrap_or_default();
         let axis = Axis::choose(self.scale, highest, facts.limit.map(|l| l.0), self.tops[i]);
         self.tops[i] = Some(axis.top);
-        let now = facts.now.value().map(|b| b.0);
+        let mut now = facts.now.value().map(|b| b.0);
+        if self.paused.as_ref().is_some_and(|p| p.cursor < p.at) {
+            // Back in time: the figure is the curve's at the cursor.
+            now = curve.last().copied().flatten().map(|s| s.last);
+        }
         Panel {
             title: if self.scale == crate::ui::axis::Scale::Auto {
                 title.into()

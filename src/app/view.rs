@@ -207,7 +207,7 @@ impl App {
         view::Bill {
             title: format!("bill {total}"),
             summary: match bill.bytes(LineKind::Free) {
-                Reading::Is(free) => format!("used {} of {total}", Bytes(total.0.saturating_sub(free.0))),
+                Reading::Is(free) => format!("taken {} of {total}", Bytes(total.0.saturating_sub(free.0))),
                 Reading::Missing(_) => format!("{total}"),
             },
             lines,

@@ -46,6 +46,8 @@ pub struct Sample {
     pub counters: Reading<Arc<DeviceStats>>,
     /// True when `counters` are the last good ones and not from this tick (torn reads; allocator-spec 7.7).
     pub counters_stale: bool,
+    /// We run in a PID namespace of our own: the driver's PIDs are not ours.
+    pub nested: bool,
     /// The watched process's own number of the device, after its CUDA_VISIBLE_DEVICES (AC-40); known when another process
     /// is attached.
     pub cuda_index: Option<u32>,
@@ -54,9 +56,26 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// What the driver charges to the watched process on the device that is shown.
+    /// What the driver charges to the watched process on the device that is shown. Its list is complete where PIDs are the
+    /// host's own: who is not in it holds nothing.
     pub fn vram(&self) -> Reading<Bytes> {
-        self.device.vram_of(self.pid)
+        let listed = self.device.vram_of(self.pid);
+        match &listed {
+            Reading::Missing(why)
+                if why.kind == crate::reading::WhyKind::Absent && self.device.processes.value().is_some() =>
+            {
+                if self.nested {
+                    Reading::missing(
+                        crate::reading::WhyKind::Unknown,
+                        "the driver lists host PIDs, and this process is not among those visible here: run on the host, or \
+                         with --pid=host",
+                    )
+                } else {
+                    Reading::Is(Bytes(0))
+                }
+            }
+            _ => listed,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::clock::{Clock, Moment};
 use crate::reading::{Reading, WhyKind};
 use crate::sample::{DeviceSample, OwnCost, Sample};
 use crate::source::host::HostSource;
+use crate::source::processes::container::in_nested_namespace;
 use crate::source::processes::{DeviceSurvey, ProcessTable, TableReader};
 use crate::source::{DeviceIdentity, DeviceMonitor};
 
@@ -165,9 +166,10 @@ pub struct Sampler {
     host: Station<HostQuestion, HostAnswer>,
     monitor: Station<DeviceQuestion, DeviceAnswer>,
     counters: Station<CounterQuestion, CounterAnswer>,
-    tables: Station<(Moment, Vec<DeviceSurvey>), ProcessTable>,
+    tables: Station<(Moment, Vec<DeviceSurvey>, u32), ProcessTable>,
     last: Last,
     lost: u32,
+    nested: bool,
 }
 
 #[derive(Debug)]
@@ -222,13 +224,18 @@ impl Sampler {
             host: Station::start("host", done.clone(), move |question| host.read(question))?,
             monitor: Station::start("device", done.clone(), move |question| reader.read(question))?,
             counters: Station::start("counters", done.clone(), counters)?,
-            tables: Station::start("processes", done.clone(), move |(at, surveys): (Moment, Vec<_>)| {
-                table.read(at, &surveys)
-            })?,
+            tables: Station::start(
+                "processes",
+                done.clone(),
+                move |(at, surveys, watched): (Moment, Vec<_>, u32)| {
+                    table.read(at, &surveys, &[watched, std::process::id()])
+                },
+            )?,
             done,
             clock,
             last: Last::default(),
             lost: 0,
+            nested: in_nested_namespace(&plan.proc_root),
         })
     }
 
@@ -310,6 +317,7 @@ impl Sampler {
             counters: self.counters_read(at).counters,
             counters_stale: self.counters_read(at).stale,
             cuda_index: self.counters_read(at).cuda_index,
+            nested: self.nested,
             own: self.last.host.as_ref().map_or_else(OwnCost::default, |h| h.own),
         }
     }
@@ -340,7 +348,7 @@ impl Sampler {
         }
         if let Some(mut answer) = self.monitor.take() {
             if let Some(survey) = answer.survey.take() {
-                self.tables.ask((now, survey));
+                self.tables.ask((now, survey, self.target.pid()));
             }
             self.last.device = Some(answer);
         }

@@ -160,8 +160,8 @@ impl TableReader {
         }
     }
 
-    /// The table of this moment.
-    pub fn read(&mut self, now: Moment, surveys: &[DeviceSurvey]) -> ProcessTable {
+    /// The table of this moment. Processes of `also` (the watched one, ourselves) have a row although no device lists them.
+    pub fn read(&mut self, now: Moment, surveys: &[DeviceSurvey], also: &[u32]) -> ProcessTable {
         let listed = shares(surveys);
         self.pss.retain(|_, (at, _)| now.since(*at) < PSS_EVERY * 2);
         let mut rows: Vec<ProcessRow> = listed
@@ -171,6 +171,12 @@ impl TableReader {
         for holder in self.holders(now) {
             if rows.iter().all(|row| row.pid != holder.pid) {
                 rows.push(self.holder_row(now, &holder));
+            }
+        }
+        for pid in also {
+            if rows.iter().all(|row| row.pid != *pid) {
+                let facts = self.host.facts(*pid);
+                rows.push(self.row(now, *pid, facts, Vec::new(), Vec::new(), None));
             }
         }
         let unlisted = surveys

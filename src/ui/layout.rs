@@ -99,7 +99,10 @@ impl Areas {
         let panels = match h {
             0..=15 if lower_wanted => 4,
             0..=15 => rows - bill,
-            16..=22 => (rows - bill).min(if lower_wanted { 5 } else { 10 }),
+            16..=22 if lower_wanted => (rows - bill).min(5),
+            // Where no list fits below, the panels have the rest.
+            16..=22 if rows < bill + 13 => rows - bill,
+            16..=22 => 10,
             23..=29 if lower_wanted => 6,
             23..=29 => 12.min(rows - bill),
             _ if lower_wanted => (rows / 3).clamp(8, 16),

@@ -101,7 +101,7 @@ pub struct BillLine {
 pub struct Bill {
     /// "bill 140 GiB", or the reason why there is none.
     pub title: String,
-    /// "used 1.89 GiB of 140 GiB", for one row.
+    /// "taken 1.89 GiB of 140 GiB", for one row.
     pub summary: String,
     /// Its lines, in the order of the bar; free stands before unexplained.
     pub lines: Vec<BillLine>,

@@ -100,5 +100,5 @@ fn below_the_smallest_size_one_line_says_so() {
     let mut tape = Tape::new(look(Scheme::Dark, GlyphSet::Block));
     tape.experiment();
     let shown = text(&frame(&mut tape, 39, 12));
-    assert!(shown.starts_with("alloctop needs 40x12"), "{shown}");
+    assert!(shown.starts_with("needs 40x12; q quits"), "{shown}");
 }

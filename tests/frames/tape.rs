@@ -100,6 +100,7 @@ impl Tape {
             counters: Reading::Is(Arc::new(self.allocator.stats().clone())),
             counters_stale: false,
             cuda_index: None,
+            nested: false,
             own: OwnCost {
                 cpu_percent: Some(0.3),
                 rss: Some(Bytes(9_600_000)),

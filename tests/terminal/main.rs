@@ -130,7 +130,7 @@ fn storms_of_sizes_never_panic() {
     }
     s.see("1 live");
     s.resize(30, 8);
-    s.see("alloctop needs");
+    s.see("needs 40x12");
     s.type_keys("q");
     assert_eq!(s.end().exit_code(), 0);
     s.assert_restored();

@@ -57,6 +57,7 @@ fn sample(ms: u64, value: u64) -> Sample {
         counters: Reading::Is(Arc::new(stats)),
         counters_stale: false,
         cuda_index: None,
+        nested: false,
         own: OwnCost::default(),
     }
 }
