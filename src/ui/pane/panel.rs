@@ -221,7 +221,8 @@ fn letters(time: &TimeAxis, wide: u16, look: Look) -> Vec<(u16, char)> {
     let end = time.end.div_ceil(column);
     let mut taken: Vec<(u16, char)> = Vec::new();
     // What a person did comes before what followed from it.
-    let (followed, done): (Vec<_>, Vec<_>) = time.letters.iter().rev().partition(|(_, letter)| *letter == '!');
+    let (followed, done): (Vec<&(u64, char)>, Vec<&(u64, char)>) =
+        time.letters.iter().rev().partition(|(_, letter)| *letter == '!');
     for (at, letter) in done.into_iter().chain(followed) {
         let back = end.saturating_sub(at / column + 1) / per_cell;
         let Some(cell) = u64::from(wide).checked_sub(back + 1) else {
