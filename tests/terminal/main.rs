@@ -67,7 +67,7 @@ fn every_other_key_acts() {
     press("-", "-60 s");
     press("--", "-5 min");
     press("=", "-60 s");
-    press("y", "to total");
+    press("y", "· total");
     press("y", "log");
     press("y", "y scale: auto");
     press("m", "mark 1");
