@@ -48,7 +48,10 @@ fn a_signal_is_asked_for_and_goes_to_the_chosen_process() {
     s.see("1 of 2");
     s.type_keys("\x1b[20~");
     let dialog = s.see("send a signal?");
-    assert!(dialog.contains(&format!("PID {pid}")) && dialog.contains("SIGTERM"), "{dialog}");
+    assert!(
+        dialog.contains(&format!("PID {pid}")) && dialog.contains("SIGTERM"),
+        "{dialog}"
+    );
     s.type_keys("\x1b");
     s.wait("the dialog's end", |t| !t.contains("send a signal?"));
     assert!(sleeper.0.try_wait().unwrap().is_none(), "Esc sent a signal");
@@ -101,7 +104,9 @@ fn order_filter_tree_user_and_watching() {
     s.see("2 of 2");
     // Our own row, then back to the other.
     s.type_keys("/alloctop\r\r");
-    s.wait("our own panels", |t| !t.lines().next().unwrap_or_default().contains("process"));
+    s.wait("our own panels", |t| {
+        !t.lines().next().unwrap_or_default().contains("process")
+    });
     s.type_keys("A");
     s.see("publishes its counters");
     s.type_keys("\x1b");

@@ -6,10 +6,11 @@ use super::{App, Focus};
 use crate::clock::Moment;
 use crate::reading::{Reading, WhyKind};
 use crate::sample::Sample;
-use crate::sample::history::Metric;
+use crate::sample::history::{Column, Metric};
 use crate::source::MemoryInfoVersion;
 use crate::ui::axis::Axis;
 use crate::ui::layout::Areas;
+use crate::ui::pane::graph;
 use crate::ui::pane::panel::Parts;
 use crate::ui::text::span;
 use crate::ui::theme::Role;
@@ -37,10 +38,12 @@ impl App {
         std::array::from_fn(|i| self.one_panel(i, areas, range))
     }
 
-    fn one_panel(&mut self, i: usize, areas: &Areas, (_, to): (Moment, Moment)) -> Panel {
+    fn one_panel(&mut self, i: usize, areas: &Areas, (from, to): (Moment, Moment)) -> Panel {
         let (metric, title, short, role) = METRICS[i];
-        let columns = Parts::of(areas.panels[i]).columns(self.setup.look.glyphs);
-        let curve: Vec<Option<Span>> = if columns == 0 {
+        let glyphs = self.setup.look.glyphs;
+        let parts = Parts::of(areas.panels[i]);
+        let columns = parts.columns(glyphs);
+        let curve = if columns == 0 {
             Vec::new()
         } else {
             self.curve(metric, to, usize::from(columns))
@@ -55,14 +58,24 @@ impl App {
             },
             |s| self.facts(i, s),
         );
-        let highest = curve.iter().flatten().map(|s| s.max).max().unwrap_or_default();
+        let highest = curve.iter().flatten().map(|c| c.max.0).max().unwrap_or_default();
         let axis = Axis::choose(self.scale, highest, facts.limit.map(|l| l.0), self.tops[i]);
         self.tops[i] = Some(axis.top);
         let mut now = facts.now.value().map(|b| b.0);
         if self.paused.as_ref().is_some_and(|p| p.cursor < p.at) {
             // Back in time: the figure is the curve's at the cursor.
-            now = curve.last().copied().flatten().map(|s| s.last);
+            now = curve.last().copied().flatten().map(|c| c.last.0);
         }
+        let steps = parts.plot.height * graph::steps_per_cell(glyphs);
+        let span = |c: Column| Span {
+            last: graph::height(&axis, c.last.0, steps),
+            max: graph::height(&axis, c.max.0, steps),
+        };
+        let row = |value: Option<u64>| {
+            value
+                .filter(|v| *v > 0 && *v <= axis.top)
+                .map(|v| parts.row(axis.height(v)))
+        };
         Panel {
             title: if self.scale == crate::ui::axis::Scale::Auto {
                 title.into()
@@ -80,31 +93,46 @@ impl App {
                 .limit
                 .map_or(String::new(), |(at, word)| format!("{word} {}", Bytes(at))),
             note: facts.note,
-            curve,
+            letters: self.letters(parts.plot.width, (from, to)),
+            curve: curve.into_iter().map(|c| c.map(span)).collect(),
             axis,
-            peak_at: facts.peak.map(|p| p.0),
-            limit_at: facts.limit.map(|l| l.0),
+            peak_at: row(facts.peak.map(|p| p.0)),
+            limit_at: row(facts.limit.map(|l| l.0)),
             focus: self.focus == Focus::Graphs && self.panel == i,
         }
     }
 
     /// The curve of one metric, ending at `to`. The columns' edges are multiples of their width, so that a value does not
     /// wander from column to column while time goes on; the curve moves in whole columns.
-    fn curve(&self, metric: Metric, to: Moment, columns: usize) -> Vec<Option<Span>> {
+    fn curve(&self, metric: Metric, to: Moment, columns: usize) -> Vec<Option<Column>> {
         let width = (self.zoom.as_nanos() / columns as u128).max(1);
         let end = to.0.as_nanos().div_ceil(width);
         let count = end.min(columns as u128);
         let moment = |n: u128| Moment(Duration::from_nanos(u64::try_from(n * width).unwrap_or(u64::MAX)));
         self.history
             .series(metric, moment(end - count), moment(end), count as usize)
-            .into_iter()
-            .map(|column| {
-                column.map(|c| Span {
-                    last: c.last.0,
-                    max: c.max.0,
-                })
-            })
-            .collect()
+    }
+
+    /// Where each letter stands: in the cell of its moment, on the same grid as the curve, so that it moves with it. Of
+    /// letters in one cell the newest stands there; older ones move to a free cell on their left, or are left out.
+    fn letters(&self, wide: u16, (from, to): (Moment, Moment)) -> Vec<(u16, char)> {
+        let per_cell = u128::from(graph::columns_per_cell(self.setup.look.glyphs));
+        let column = (self.zoom.as_nanos() / (u128::from(wide) * per_cell).max(1)).max(1);
+        let end = to.0.as_nanos().div_ceil(column);
+        let mut taken: Vec<(u16, char)> = Vec::new();
+        // What a person did comes before what followed from it.
+        let marks = || self.history.marks().between(from, to).rev();
+        let done = marks().filter(|m| m.letter != '!');
+        for mark in done.chain(marks().filter(|m| m.letter == '!')) {
+            let back = end.saturating_sub(mark.at.0.as_nanos() / column + 1) / per_cell;
+            let Some(cell) = u128::from(wide).checked_sub(back + 1) else {
+                continue;
+            };
+            let is_free = |c: &u128| taken.iter().all(|t| u128::from(t.0) != *c);
+            let free = (0..=2).filter_map(|shift| cell.checked_sub(shift)).find(is_free);
+            taken.extend(free.map(|c| (c as u16, mark.letter)));
+        }
+        taken
     }
 
     fn facts(&self, i: usize, sample: &Sample) -> Facts {

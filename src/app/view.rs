@@ -38,7 +38,7 @@ impl App {
             header: self.header(),
             header_right: self.header_right(),
             panels,
-            time: self.time_axis(range),
+            time: self.time_axis(),
             bill: self.bill(),
             blocks: self.blocks(),
             strip: self.strip_view(),
@@ -68,25 +68,16 @@ impl App {
         (Moment(right.0.saturating_sub(self.zoom)), right)
     }
 
-    fn time_axis(&self, (from, to): (Moment, Moment)) -> TimeAxis {
+    fn time_axis(&self) -> TimeAxis {
         let back = self
             .paused
             .as_ref()
             .map_or(std::time::Duration::ZERO, |p| self.now.since(p.cursor));
-        let letters = self
-            .history
-            .marks()
-            .between(from, to)
-            .map(|mark| (nanos(mark.at), mark.letter))
-            .collect();
         let unit = back + self.zoom;
         TimeAxis {
             left: text::ago(back + self.zoom, unit),
             middle: text::ago(back + self.zoom / 2, unit),
             right: text::ago(back, unit),
-            length: u64::try_from(self.zoom.as_nanos()).unwrap_or(u64::MAX),
-            end: nanos(to),
-            letters,
         }
     }
 
@@ -375,10 +366,6 @@ impl App {
 /// A signed amount as a figure of the bill: the plus is the joint before it.
 pub(super) fn signed(amount: SignedBytes) -> String {
     u64::try_from(amount.0).map_or_else(|_| amount.to_string(), |b| Bytes(b).to_string())
-}
-
-fn nanos(moment: Moment) -> u64 {
-    u64::try_from(moment.0.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn role_of(kind: LineKind) -> Role {

@@ -26,13 +26,14 @@ impl Piece {
 /// A line of pieces.
 pub type Line = Vec<Piece>;
 
-/// One column of a curve: what it did in its span of time, in bytes.
+/// One column of a curve: how high it stood in its span of time, in steps of the glyph set. Steps and not bytes, so that a
+/// change too small to be seen is no change of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The value at the end.
-    pub last: u64,
-    /// Highest value: never lost by down-sampling (AC-33).
-    pub max: u64,
+    /// At its end.
+    pub last: u16,
+    /// At its highest: never lost by down-sampling (AC-33).
+    pub max: u16,
 }
 
 /// One of the four panels.
@@ -56,12 +57,14 @@ pub struct Panel {
     pub note: Option<Piece>,
     /// The curve, one entry a sub-column, oldest first; `None` is a gap.
     pub curve: Vec<Option<Span>>,
+    /// Letters of events on the time axis: the cell of the curve and the letter.
+    pub letters: Vec<(u16, char)>,
     /// The y axis.
     pub axis: Axis,
-    /// Where the peak stands, bytes.
-    pub peak_at: Option<u64>,
-    /// Where the limit stands, bytes.
-    pub limit_at: Option<u64>,
+    /// The row of the peak, from the top of the curve's area.
+    pub peak_at: Option<u16>,
+    /// The row of the limit.
+    pub limit_at: Option<u16>,
     /// True when this panel has the focus.
     pub focus: bool,
 }
@@ -75,12 +78,6 @@ pub struct TimeAxis {
     pub middle: String,
     /// Text at the right end: "now", or how long ago when paused.
     pub right: String,
-    /// Nanoseconds that the axis is long.
-    pub length: u64,
-    /// Its right end, in nanoseconds since the start.
-    pub end: u64,
-    /// Letters of events with their moments, in nanoseconds since the start, oldest first.
-    pub letters: Vec<(u64, char)>,
 }
 
 /// One line of the bill.

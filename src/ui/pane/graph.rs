@@ -15,14 +15,14 @@ pub fn columns_per_cell(glyphs: GlyphSet) -> u16 {
 }
 
 /// Draws `curve`, whose last entry is the rightmost sub-column, into `area`.
-pub fn draw(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, glyphs: GlyphSet, style: Style) {
+pub fn draw(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], glyphs: GlyphSet, style: Style) {
     let area = area.intersection(buf.area);
     if area.is_empty() {
         return;
     }
     match glyphs {
-        GlyphSet::Braille => braille(buf, area, curve, axis, style),
-        GlyphSet::Block | GlyphSet::Ascii => blocks(buf, area, curve, axis, glyphs, style),
+        GlyphSet::Braille => braille(buf, area, curve, style),
+        GlyphSet::Block | GlyphSet::Ascii => blocks(buf, area, curve, glyphs, style),
     }
 }
 
@@ -32,23 +32,28 @@ fn fitting(curve: &[Option<Span>], columns: usize) -> (usize, &[Option<Span>]) {
     (columns - (curve.len() - skip), &curve[skip..])
 }
 
+/// Steps in the height of one cell.
+pub fn steps_per_cell(glyphs: GlyphSet) -> u16 {
+    if glyphs == GlyphSet::Braille { 4 } else { 8 }
+}
+
 /// A value's height in `steps`; anything above zero shows at least one step.
-fn steps(axis: &Axis, value: u64, steps: u32) -> u32 {
-    if value == 0 {
+pub fn height(axis: &Axis, value: u64, steps: u16) -> u16 {
+    if value == 0 || steps == 0 {
         return 0;
     }
-    ((axis.height(value) * f64::from(steps)).round() as u32).clamp(1, steps)
+    ((axis.height(value) * f64::from(steps)).round() as u16).clamp(1, steps)
 }
 
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
-fn blocks(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, glyphs: GlyphSet, style: Style) {
+fn blocks(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], glyphs: GlyphSet, style: Style) {
     let (offset, curve) = fitting(curve, area.width as usize);
     let height = u32::from(area.height) * 8;
     for (i, span) in curve.iter().enumerate() {
         let Some(span) = span else { continue };
         let x = area.x + (offset + i) as u16;
-        let (low, high) = (steps(axis, span.last, height), steps(axis, span.max, height));
+        let (low, high) = (u32::from(span.last).min(height), u32::from(span.max).min(height));
         for row in 0..area.height {
             let floor = u32::from(area.height - 1 - row) * 8;
             let filled = high.saturating_sub(floor).min(8);
@@ -71,7 +76,7 @@ fn blocks(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, gly
 /// Bit of a Braille cell for its left or right column, rows from the bottom.
 const DOTS: [[u8; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
 
-fn braille(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, style: Style) {
+fn braille(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], style: Style) {
     let (offset, curve) = fitting(curve, area.width as usize * 2);
     let height = u32::from(area.height) * 4;
     let mut row_bits = vec![0u8; area.width as usize * area.height as usize];
@@ -79,7 +84,7 @@ fn braille(buf: &mut Buffer, area: Rect, curve: &[Option<Span>], axis: &Axis, st
         let Some(span) = span else { continue };
         let column = offset + i;
         let (cell, side) = (column / 2, column % 2);
-        let (low, high) = (steps(axis, span.last, height), steps(axis, span.max, height));
+        let (low, high) = (u32::from(span.last).min(height), u32::from(span.max).min(height));
         for step in 0..high {
             // Between the last value and the maximum every second dot: reached for a part of the time.
             if step >= low && step + 1 != high && (step as usize + column) % 2 == 1 {
@@ -105,33 +110,36 @@ mod tests {
     use super::*;
     use crate::ui::axis::Scale;
 
-    fn drawn(glyphs: GlyphSet, curve: &[Option<Span>], width: u16, height: u16) -> Vec<String> {
+    fn drawn(glyphs: GlyphSet, curve: &[Option<(u64, u64)>], width: u16, height: u16) -> Vec<String> {
         let area = Rect::new(0, 0, width, height);
         let mut buf = Buffer::empty(area);
         let axis = Axis {
             scale: Scale::Auto,
             top: 80,
         };
-        draw(&mut buf, area, curve, &axis, glyphs, Style::new());
+        let steps = height * steps_per_cell(glyphs);
+        let curve: Vec<_> = curve
+            .iter()
+            .map(|v| {
+                v.map(|(last, max)| Span {
+                    last: super::height(&axis, last, steps),
+                    max: super::height(&axis, max, steps),
+                })
+            })
+            .collect();
+        draw(&mut buf, area, &curve, glyphs, Style::new());
         (0..height)
             .map(|y| (0..width).map(|x| buf[(x, y)].symbol().to_string()).collect())
             .collect()
     }
 
-    fn flat(v: u64) -> Option<Span> {
-        Some(Span { last: v, max: v })
+    fn flat(v: u64) -> Option<(u64, u64)> {
+        Some((v, v))
     }
 
     #[test]
     fn heights_gaps_and_spikes() {
-        let curve = [
-            flat(80),
-            flat(40),
-            None,
-            Some(Span { last: 10, max: 80 }),
-            flat(0),
-            flat(1),
-        ];
+        let curve = [flat(80), flat(40), None, Some((10, 80)), flat(0), flat(1)];
         assert_eq!(
             drawn(GlyphSet::Block, &curve, 6, 2),
             ["█  ▒  ", "██ ▂ ▁".replace('▂', "█").as_str()]

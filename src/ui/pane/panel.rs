@@ -52,6 +52,12 @@ impl Parts {
         }
     }
 
+    /// The row of a height of 0.0 to 1.0, from the top of the curve's area.
+    pub fn row(&self, height: f64) -> u16 {
+        let rows = self.plot.height.max(1);
+        rows - ((height * f64::from(rows)).ceil() as u16).clamp(1, rows)
+    }
+
     /// Sub-columns of the curve with `glyphs`.
     pub fn columns(&self, glyphs: GlyphSet) -> u16 {
         self.plot.width * graph::columns_per_cell(glyphs)
@@ -78,7 +84,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, panel: &Panel, time: &TimeAxis, look: 
     }
     reference_lines(buf, &parts, panel, look);
     let style = look.theme.style(panel.role);
-    graph::draw(buf, parts.plot, &panel.curve, &panel.axis, look.glyphs, style);
+    graph::draw(buf, parts.plot, &panel.curve, look.glyphs, style);
     if parts.time {
         time_axis(buf, &parts, panel, time, look);
     }
@@ -160,9 +166,7 @@ fn head(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
 }
 
 fn row_of(parts: &Parts, height: f64) -> u16 {
-    let rows = parts.plot.height;
-    let from_bottom = ((height * f64::from(rows)).ceil() as u16).clamp(1, rows) - 1;
-    parts.plot.bottom() - 1 - from_bottom
+    parts.plot.y + parts.row(height)
 }
 
 fn y_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
@@ -201,38 +205,14 @@ fn reference_lines(buf: &mut Buffer, parts: &Parts, panel: &Panel, look: Look) {
     let limit = look.glyphs.pick("━", "=");
     let peak = look.glyphs.pick("╌", "-");
     for (at, symbol, role) in [(panel.peak_at, peak, panel.role), (panel.limit_at, limit, Role::Alarm)] {
-        let Some(value) = at.filter(|v| *v > 0 && *v <= panel.axis.top) else {
-            continue;
-        };
-        let y = row_of(parts, panel.axis.height(value));
+        let Some(row) = at else { continue };
+        let y = parts.plot.y + row.min(parts.plot.height - 1);
         for x in parts.plot.left()..parts.plot.right() {
             buf[(x, y)]
                 .set_symbol(symbol)
                 .set_style(look.theme.style(role).remove_modifier(ratatui::style::Modifier::BOLD));
         }
     }
-}
-
-/// Where each letter stands: in the cell of its moment, on the same grid as the curve, so that it moves with it. Of letters
-/// in one cell the newest stands there; the older ones move to a free cell on their left, or are left out.
-fn letters(time: &TimeAxis, wide: u16, look: Look) -> Vec<(u16, char)> {
-    let per_cell = u64::from(graph::columns_per_cell(look.glyphs));
-    let column = (time.length / (u64::from(wide) * per_cell).max(1)).max(1);
-    let end = time.end.div_ceil(column);
-    let mut taken: Vec<(u16, char)> = Vec::new();
-    // What a person did comes before what followed from it.
-    let (followed, done): (Vec<&(u64, char)>, Vec<&(u64, char)>) =
-        time.letters.iter().rev().partition(|(_, letter)| *letter == '!');
-    for (at, letter) in done.into_iter().chain(followed) {
-        let back = end.saturating_sub(at / column + 1) / per_cell;
-        let Some(cell) = u64::from(wide).checked_sub(back + 1) else {
-            continue;
-        };
-        let is_free = |c: &u64| taken.iter().all(|t| u64::from(t.0) != *c);
-        let free = (0..=2).filter_map(|shift| cell.checked_sub(shift)).find(is_free);
-        taken.extend(free.map(|c| (c as u16, *letter)));
-    }
-    taken
 }
 
 /// The shared time axis under the curve: unit of the y axis, ends, and a letter where something happened (AC-32).
@@ -247,7 +227,7 @@ fn time_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, time: &TimeAxis, lo
     for cell in x..x + wide {
         put(buf, cell, y, 1, look.glyphs.pick("─", "-"), style, look);
     }
-    let letters = letters(time, wide, look);
+    let letters = &panel.letters;
     // The times stand on the frame where there is one, so that the letters have the axis to themselves; without a frame
     // a time gives way to a letter.
     let row = if parts.framed { parts.inner.bottom() } else { y };
@@ -268,7 +248,7 @@ fn time_axis(buf: &mut Buffer, parts: &Parts, panel: &Panel, time: &TimeAxis, lo
     if wide >= 22 {
         label((wide - width(&time.middle)) / 2, &time.middle);
     }
-    for (at, letter) in letters {
+    for (at, letter) in letters.iter().filter(|l| l.0 < wide) {
         let at = x + at;
         let mut utf8 = [0; 4];
         put(
