@@ -33,8 +33,13 @@ impl Setup {
         })
     }
 
-    /// The release that was asked for; its rules, or those of the nearest older one, hold.
+/// The release that was asked for; where it was never examined, with the one whose rules hold in its place.
     pub fn torch(&self) -> String {
-        self.settings.rules.asked.to_string()
+        let rules = &self.settings.rules;
+        if rules.asked == rules.release {
+            rules.asked.to_string()
+        } else {
+            format!("{} (never examined: those of {})", rules.asked, rules.release)
+        }
     }
 }
