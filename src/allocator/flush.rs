@@ -200,7 +200,7 @@ impl<D: Driver> Allocator<D> {
         let wanted = request.size.max(limit);
         let free = &self.heap.lanes[request.lane as usize].free;
         if let Some(key) = free
-            .lower_bound(&FreeKey::at_least(wanted))
+            .lower_bound(&FreeKey::at_least(self.heap.ties, wanted))
             .map(|place| free.get(place))
         {
             // A block that is split here was cut before the limit was lowered at run time: it cannot be given back.
@@ -214,8 +214,8 @@ impl<D: Driver> Allocator<D> {
             }
         }
         let below: Vec<BlockId> = free
-            .below(&FreeKey::at_least(wanted))
-            .take_while(|key| key.size >= limit)
+            .below(&FreeKey::at_least(self.heap.ties, wanted))
+            .take_while(|key| self.heap.blocks[key.id].size >= limit)
             .map(|key| key.id)
             .collect();
         let mut released = 0;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::block::{Block, BlockId, NONE, Slab, State};
 use super::config::Config;
 use super::event::{Action, Ring};
-use super::free_set::{FreeKey, FreeSet};
+use super::free_set::{FreeKey, FreeSet, Ties};
 use super::lane::Lane;
 use super::live::LiveMap;
 use super::pool::{Half, Pool, PoolId, PoolOptions, half};
@@ -28,6 +28,8 @@ pub(super) struct Heap {
     pub rules: Rules,
     pub config: Config,
     pub stats: DeviceStats,
+    /// The order of equal free blocks, as the rules say.
+    pub ties: Ties,
     pub blocks: Slab,
     pub lanes: Vec<Lane>,
     vacant_lanes: Vec<u32>,
@@ -58,10 +60,16 @@ impl Heap {
             max_split_size: config.max_split_size.map_or(-1, |n| n as i64),
             ..DeviceStats::default()
         };
+        let ties = if rules.ties_by_segment {
+            Ties::Segment
+        } else {
+            Ties::Address
+        };
         let mut heap = Heap {
             rules,
             config,
             stats,
+            ties,
             blocks: Slab::default(),
             lanes: Vec::new(),
             vacant_lanes: Vec::new(),
@@ -161,19 +169,12 @@ impl Heap {
     }
 
     /// Its place in its lane's free set.
+    #[inline]
     pub fn key(&self, id: BlockId) -> FreeKey {
         let block = &self.blocks[id];
-        let segment = if self.rules.ties_by_segment && !block.expandable {
-            block.segment
-        } else {
-            0
-        };
-        FreeKey {
-            size: block.size,
-            segment,
-            id,
-            address: block.address,
-        }
+        // Expandable blocks behave as if they had one number in common (allocator-spec 10.2, 2).
+        let segment = if block.expandable { 0 } else { block.segment };
+        FreeKey::new(self.ties, block.size, segment, block.address, id)
     }
 
     /// Puts a mapped block into its lane's free set.

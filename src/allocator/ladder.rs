@@ -227,7 +227,10 @@ impl<D: Driver> Allocator<D> {
             allowed: self.heap.limit,
             allocated: self.heap.stats.allocated_bytes.all.current as u64,
             reserved: self.heap.reserved,
-            private_free: private.flat_map(|l| l.free.iter()).map(|key| key.size).sum(),
+            private_free: private
+                .flat_map(|l| l.free.iter())
+                .map(|key| self.heap.blocks[key.id].size)
+                .sum(),
             expandable: self.heap.config.expandable_segments,
             processes: Vec::new(),
             release: self.heap.rules.release,

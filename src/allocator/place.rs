@@ -27,19 +27,18 @@ impl Heap {
     #[inline]
     pub fn peek(&self, lane: u32, request: &Request) -> Option<Place> {
         let free = &self.lanes[lane as usize].free;
-        let mut place = free.lower_bound(&FreeKey::at_least(request.size))?;
-        let mut found = free.get(place);
-        if self.blocks[found.id].expandable {
+        let mut place = free.lower_bound(&FreeKey::at_least(self.ties, request.size))?;
+        if self.blocks[free.get(place).id].expandable {
             place = self.peek_expandable(lane, place, request)?;
-            found = free.get(place);
         }
+        let size = self.blocks[free.get(place).id].size;
         let limit = self.config.split_limit();
         let fits = if request.size < limit {
-            found.size < limit
+            size < limit
         } else {
-            found.size < request.size.saturating_add(self.config.non_split_rounding())
+            size < request.size.saturating_add(self.config.non_split_rounding())
         };
-        fits.then_some(place)
+        (fits && size >= request.size).then_some(place)
     }
 
     /// An expandable block counts as large as it could grow: the walk goes on while the next one could grow less. With
