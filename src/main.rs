@@ -2,8 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    alloctop::cli::run::run(alloctop::cli::Cli::parse())
+    let cli = alloctop::cli::Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    alloctop::cli::run::run(cli)
 }

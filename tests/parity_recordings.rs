@@ -156,7 +156,10 @@ fn a_bomb_is_refused_and_a_file_name_cannot_act() {
     bomb.finish().unwrap();
     let mut out = Vec::new();
     let error = format!("{:#}", run(&[file], Format::Table, None, &mut out).unwrap_err());
-    assert!(error.contains("it is refused") && error.contains("a?[2Jb?.gz"), "{error}");
+    assert!(
+        error.contains("it is refused") && error.contains("a?[2Jb?.gz"),
+        "{error}"
+    );
     let file = folder.path().join("good\u{1b}[2J.pickle");
     std::fs::copy("tests/torch/snapshots/pool.pickle", &file).unwrap();
     assert!(run(&[file], Format::Table, None, &mut out).unwrap());
