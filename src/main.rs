@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = alloctop::cli::Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    alloctop::cli::run::run(cli)
+    match alloctop::cli::Cli::read(std::env::args_os()) {
+        Ok(cli) => alloctop::cli::run::run(cli),
+        Err(error) => alloctop::cli::run::say(&error),
+    }
 }

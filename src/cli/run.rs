@@ -15,6 +15,20 @@ const USAGE: u8 = 2;
 /// Longest error that is printed, in characters.
 const LONGEST_ERROR: usize = 4_000;
 
+/// What the parser has to say: help and version as they are, an error without what acts on a terminal, because it repeats
+/// what was typed, and names of files may be that.
+pub fn say(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    for line in error.render().to_string().lines() {
+        let line = printable(line.as_bytes(), LONGEST_ERROR);
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    }
+    ExitCode::from(USAGE)
+}
+
 /// Runs the program and returns its exit code.
 pub fn run(cli: Cli) -> ExitCode {
     crate::log::start();
