@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::allocator::stats::DeviceStats;
 use crate::clock::Moment;
 use crate::reading::{Reading, Why};
+use crate::source::host::is_anothers;
 use crate::source::{DeviceActivity, DeviceIdentity, DeviceMemory, DeviceProcess, HostCeiling, HostMemory};
 use crate::units::Bytes;
 
@@ -54,9 +55,17 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// The watched process's PID in the device's lists; none where it has ended and the number is another's.
+    pub fn pid_on_device(&self) -> Option<u32> {
+        (!is_anothers(&self.host)).then_some(self.pid)
+    }
+
     /// What the driver charges to the watched process on the device that is shown.
     pub fn vram(&self) -> Reading<Bytes> {
-        self.device.vram_of(self.pid)
+        match (&self.host, self.pid_on_device()) {
+            (Reading::Missing(why), None) => Reading::Missing(why.clone()),
+            (_, pid) => self.device.vram_of(pid.unwrap_or(self.pid)),
+        }
     }
 }
 
