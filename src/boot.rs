@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::attach::{ProcRoot, Process};
 use crate::cli::{Backend, Options};
 use crate::driver::cuda::CudaDevice;
 use crate::driver::sim::{SimDevice, SimSpec};
@@ -72,20 +73,24 @@ fn open_nvml(path: Option<&Path>) -> Result<(Nvml, Vec<DeviceIdentity>), Why> {
 /// A device that was asked for is not there, or `--backend cuda` without a device; the sentence names the next step.
 pub fn find(options: &Options, spec: &SimSpec, visible: Option<&str>) -> Result<Found, String> {
     let watching = !options.pid.is_empty();
-    let simulated = |note: Option<String>| {
+    let simulated = |note: Option<String>| -> Result<Found, String> {
         // Its streams' work ends with real time.
         let device = SimDevice::with_clock(spec.clone(), std::sync::Arc::new(crate::clock::RealClock::start()));
         let mut monitor = device.monitor();
         let devices = monitor.devices().value().cloned().unwrap_or_default();
-        Found {
+        let devices = select(&devices, &options.gpu, None).map_err(|error| match &note {
+            Some(note) => format!("{error}. {note}"),
+            None => error,
+        })?;
+        Ok(Found {
             monitor: Box::new(monitor),
             backend: Some(BackendChoice::Sim(device)),
             devices,
             note,
-        }
+        })
     };
     if options.backend == Backend::Sim && !watching {
-        return Ok(simulated(None));
+        return simulated(None);
     }
     match open_nvml(options.nvml.as_deref()) {
         Ok((nvml, devices)) => {
@@ -108,8 +113,28 @@ pub fn find(options: &Options, spec: &SimSpec, visible: Option<&str>) -> Result<
             backend: None,
             devices: Vec::new(),
         }),
-        Err(why) if options.backend == Backend::Cuda => Err(format!("{why} (or pass --backend sim)")),
-        Err(why) => Ok(simulated(Some(format!("This GPU is simulated: {why}")))),
+        Err(why) if options.backend == Backend::Cuda => Err(no_card(&why)),
+        Err(why) => simulated(Some(format!("This GPU is simulated: {why}"))),
+    }
+}
+
+/// What `--backend cuda` says where there is no card.
+pub fn no_card(why: &Why) -> String {
+    format!("{why}; without a card, pass --backend sim")
+}
+
+/// Checks that process `pid` exists and may be seen, before a screen is opened for it.
+///
+/// # Errors
+/// One sentence: it does not exist, has ended, or /proc hides it.
+pub fn check_process(root: &ProcRoot, pid: u32) -> Result<(), String> {
+    match Process::open(root, pid) {
+        Ok(_) => Ok(()),
+        Err(_) if !root.dir(pid).exists() => Err(format!(
+            "process {pid} does not exist, or is not visible here: look it up with ps (inside a container, processes of \
+             the host are visible only with --pid=host)"
+        )),
+        Err(why) => Err(why.text.into_owned()),
     }
 }
 
@@ -147,7 +172,7 @@ pub fn select(
             devices.iter().find(|d| matches(d, name)).cloned().ok_or_else(|| {
                 let known: Vec<String> = devices.iter().map(|d| format!("{} ({})", d.index, d.uuid)).collect();
                 format!(
-                    "no GPU {}: there are {}",
+                    "--gpu {}: no such GPU here; there is {}",
                     crate::source::printable::printable(name.as_bytes(), 60),
                     known.join(", ")
                 )
@@ -191,7 +216,39 @@ mod tests {
             Ok(vec![0, 1]),
             "CUDA's numbers are not the monitor's"
         );
-        assert!(chosen(&["7"], None).unwrap_err().contains("there are 0"));
+        assert!(
+            chosen(&["7"], None)
+                .unwrap_err()
+                .contains("there is 0 (GPU-aaaaaaaa-1), 1")
+        );
         assert!(!chosen(&["\x1b[2J"], None).unwrap_err().contains('\x1b'));
+    }
+
+    #[test]
+    fn a_process_is_looked_for_before_the_screen_is_taken() {
+        let root = ProcRoot::default();
+        assert_eq!(check_process(&root, std::process::id()), Ok(()));
+        let said = check_process(&root, 4_000_000).unwrap_err();
+        assert!(said.starts_with("process 4000000 does not exist"), "{said}");
+    }
+
+    #[test]
+    fn the_simulated_device_is_the_only_one_beside_it() {
+        use clap::Parser;
+        let options = |args: &[&str]| crate::cli::Cli::parse_from(args).options;
+        let find = |args: &[&str]| find(&options(args), &SimSpec::default(), None);
+        assert!(find(&["alloctop", "--backend", "sim", "--gpu", "0"]).is_ok());
+        let said = find(&["alloctop", "--backend", "sim", "--gpu", "7"]).err().unwrap();
+        assert!(said.contains("--gpu 7: no such GPU here; there is 0"), "{said}");
+        let nowhere = ["alloctop", "--nvml", "/nowhere", "--gpu", "foo"];
+        let said = find(&nowhere).err().unwrap();
+        assert!(
+            said.contains("This GPU is simulated") && !said.contains("--backend sim"),
+            "{said}"
+        );
+        let said = find(&["alloctop", "--nvml", "/nowhere", "--backend", "cuda"])
+            .err()
+            .unwrap();
+        assert_eq!(said.matches("--backend sim").count(), 1, "{said}");
     }
 }

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    alloctop::cli::run::run(alloctop::cli::Cli::parse())
+    match alloctop::cli::Cli::read(std::env::args_os()) {
+        Ok(cli) => alloctop::cli::run::run(cli),
+        Err(error) => alloctop::cli::run::say(&error),
+    }
 }

@@ -278,6 +278,9 @@ fn run_experiment(card: &mut Card) {
             dtype: Dtype::Float32,
             format,
             budget: None,
+            torch: None,
+            conf: String::new(),
+            sim: Vec::new(),
         };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let program = std::env::current_exe().unwrap();

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use alloctop::allocator::Settings;
 use alloctop::driver::adapt::Keeping;
 use alloctop::driver::sim::{SimDevice, SimSpec};
 use alloctop::experiment::judge::{Documented, Verdict, judge};
@@ -10,7 +11,7 @@ use alloctop::experiment::{self, Backend, Bench, ExperimentOptions, Format, Step
 use alloctop::reading::{Reading, WhyKind};
 use alloctop::source::DeviceMonitor;
 use alloctop::units::Bytes;
-use alloctop::worker::{BackendChoice, Dtype};
+use alloctop::worker::{BackendChoice, Dtype, Setup};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -27,6 +28,11 @@ fn main() {
         ("the table says the same to people", table),
         ("without a monitor nothing can be said", no_monitor),
         ("a refused step is unknown, and so is what follows", refused),
+        (
+            "rules, configuration and device are those that were asked for",
+            asked_for,
+        ),
+        ("what does not fit the device does not agree", too_large),
         ("a driver that keeps memory on free is found out", keeps_memory),
     ] {
         test();
@@ -41,6 +47,9 @@ fn options(format: Format) -> ExperimentOptions {
         dtype: Dtype::Float32,
         format,
         budget: None,
+        torch: None,
+        conf: String::new(),
+        sim: Vec::new(),
     }
 }
 
@@ -140,6 +149,49 @@ fn refused() {
     assert!(json["steps"][4]["agrees"].is_null());
 }
 
+fn asked_for() {
+    for (torch, conf) in [
+        (None, "expandable_segments:True"),
+        (Some("2.5"), "expandable_segments:True"),
+        (Some("2.2"), ""),
+        (None, "roundup_power2_divisions:4"),
+        (Some("2.0"), "max_split_size_mb:21,roundup_power2_divisions:8"),
+        (None, "large_segment_size_mb:64,expandable_segments:True"),
+        (None, "garbage_collection_threshold:0.6"),
+    ] {
+        let (code, out, err) = run(&ExperimentOptions {
+            torch: torch.map(str::to_owned),
+            conf: conf.into(),
+            sim: vec!["total=24GiB".into(), "name=My card".into()],
+            ..options(Format::Table)
+        });
+        assert_eq!((code, err.as_str()), (0, ""), "{torch:?} {conf}: {out}");
+        let release = torch.map_or("2.15", |t| t);
+        assert!(
+            out.contains(&format!("on My card (SIMULATED), rules of torch {release}, ")),
+            "{out}"
+        );
+        assert!(conf.is_empty() || out.contains(conf), "{out}");
+    }
+    let (code, _, err) = run(&ExperimentOptions {
+        conf: "foo:bar".into(),
+        ..options(Format::Table)
+    });
+    assert!(code == 2 && err.contains("could not be run"), "{err}");
+}
+
+fn too_large() {
+    for sim in ["total=1MiB", "total=560MiB"] {
+        let (code, out, _) = run(&ExperimentOptions {
+            sim: vec![sim.into(), "reserved=0".into(), "kernel=0".into()],
+            ..options(Format::Json)
+        });
+        let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(code, 2, "{out}");
+        assert!(json["steps"][4]["agrees"].is_null(), "{out}");
+    }
+}
+
 fn keeps_memory() {
     let options = options(Format::Json);
     let device = SimDevice::new(SimSpec::default());
@@ -154,14 +206,14 @@ fn keeps_memory() {
         monitor: Box::new(monitor),
         device: identity,
     };
-    experiment::steps_on(bench, &options, &mut out).unwrap();
+    experiment::steps_on(bench, Setup::default(), &options, &mut out).unwrap();
     let lines = String::from_utf8(out).unwrap();
     let steps: Vec<StepReading> = lines
         .lines()
         .skip(1)
         .map(|l| serde_json::from_str(l).unwrap())
         .collect();
-    let documented = Documented::of(options.shape.bytes(options.dtype)).unwrap();
+    let documented = Documented::of(options.shape.bytes(options.dtype), &Settings::default()).unwrap();
     let verdicts = judge(&steps, &documented);
     let disagree: Vec<&str> = steps
         .iter()

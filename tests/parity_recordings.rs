@@ -143,3 +143,25 @@ fn truncated_and_flipped_files_never_panic() {
         }
     }
 }
+
+#[test]
+fn a_bomb_is_refused_and_a_file_name_cannot_act() {
+    use std::io::Write;
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a\u{1b}[2Jb\u{202e}.gz");
+    let mut bomb = flate2::write::GzEncoder::new(std::fs::File::create(&file).unwrap(), flate2::Compression::best());
+    bomb.write_all(b"\x80\x04(").unwrap();
+    bomb.write_all(&vec![b']'; 4 << 20]).unwrap();
+    bomb.finish().unwrap();
+    let mut out = Vec::new();
+    let error = format!("{:#}", run(&[file], Format::Table, None, &mut out).unwrap_err());
+    assert!(
+        error.contains("it is refused") && error.contains("a?[2Jb?.gz"),
+        "{error}"
+    );
+    let file = folder.path().join("good\u{1b}[2J.pickle");
+    std::fs::copy("tests/torch/snapshots/pool.pickle", &file).unwrap();
+    assert!(run(&[file], Format::Table, None, &mut out).unwrap());
+    assert!(String::from_utf8(out).unwrap().starts_with("good?[2J.pickle"));
+}

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use super::refusal;
 use crate::reading::{Why, WhyKind};
 
+/// Longest text of a process that is kept, in characters: a path is at most 4096 bytes.
+const LONGEST_TEXT: usize = 4096;
+
 /// Where /proc is (tests inject another root).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcRoot(pub PathBuf);
@@ -39,14 +42,7 @@ pub(super) fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 /// Foreign bytes as text for the terminal: no control characters, nothing that reorders or hides text.
 pub fn printable(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .chars()
-        .map(|c| match c {
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => '?',
-            c if c.is_control() => '?',
-            c => c,
-        })
-        .collect()
+    crate::source::printable::printable(bytes, LONGEST_TEXT)
 }
 
 /// What /proc/PID/stat says of a process's identity.

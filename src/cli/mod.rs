@@ -1,15 +1,18 @@
 //! What can be typed: flags and subcommands, with the habits of the tools beside us (acceptance, "Conventions").
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::ui::glyphs::GlyphSet;
 use crate::ui::theme::Scheme;
 use crate::units::Bytes;
 use crate::worker::{Dtype, Shape};
 
+pub mod check;
 pub mod parse;
 pub mod run;
 
@@ -35,10 +38,15 @@ pub enum Format {
     Json,
 }
 
+/// What the exit codes of the dashboard, of --once and of --json mean.
+const EXIT_CODES: &str = "Exit codes: 0 fine; 1 something that was asked for could not be read (with --once and --json: no \
+GPU, or a process of --pid); 2 what was typed cannot be done. experiment: 0 all agree, 1 one disagrees, 2 something is \
+unknown. parity: 0 equal, 1 different. doctor: 0 all well, 1 warnings, 2 failures.";
+
 /// Where is the memory, and which of my actions moved it? Four live graphs: CPU RAM, driver VRAM, and a PyTorch caching
 /// allocator's allocated and reserved bytes.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "alloctop", version, max_term_width = 110)]
+#[command(name = "alloctop", version, max_term_width = 110, after_help = EXIT_CODES)]
 pub struct Cli {
     /// What to do instead of the dashboard.
     #[command(subcommand)]
@@ -139,7 +147,7 @@ pub struct Options {
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// Only this user's processes (name or uid), with --once and --json and in the table
+    /// Only this user's processes (name or uid), with --once and --json
     #[arg(short, long)]
     pub user: Option<String>,
 
@@ -150,6 +158,10 @@ pub struct Options {
     /// For the tests of the terminal's restoration: panics in the named thread after a second
     #[arg(long, hide = true, value_name = "THREAD")]
     pub panic_in: Option<String>,
+
+    /// The flags that were typed, by their ids: neither defaults nor the environment's.
+    #[arg(skip)]
+    pub typed: Vec<String>,
 }
 
 /// Subcommands.
@@ -177,10 +189,35 @@ pub enum Task {
         format: Format,
     },
     /// Check libraries, driver, devices, permissions and terminal; exit 0, 1 (warnings) or 2 (failures)
-    Doctor,
+    Doctor {
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
     /// Print the key table in Markdown, as the README has it
     #[command(hide = true)]
     Keys,
+}
+
+impl Cli {
+    /// Reads the command line, and which flags are on it.
+    ///
+    /// # Errors
+    /// clap's own; `exit` prints it.
+    pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        let matches = Cli::command().try_get_matches_from(args)?;
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        let typed = |matches: &ArgMatches| {
+            let ids = matches.ids().map(|id| id.as_str().to_owned());
+            ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine))
+                .collect::<Vec<_>>()
+        };
+        cli.options.typed = typed(&matches);
+        if let Some((_, inner)) = matches.subcommand() {
+            cli.options.typed.extend(typed(inner));
+        }
+        Ok(cli)
+    }
 }
 
 impl Options {
@@ -220,8 +257,6 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
     use crate::ui::theme::Theme;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::driver::sim::SimSpec;
+use crate::source::printable::printable;
 use crate::units::{Bytes, GIB, KIB, MIB, TIB};
 
 /// `500ms`, `1s`, `0.5` (seconds); 10 ms to 10 s.
@@ -29,15 +30,21 @@ pub fn size(text: &str) -> Result<Bytes, String> {
     let text = text.trim();
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (figure, unit) = text.split_at(end);
+    let wrong = || format!("{:?} is no size: write 512MiB or 4GiB", printable(text.as_bytes(), 40));
+    if figure.trim().is_empty() {
+        return Err(wrong());
+    }
     let factor = match unit {
         "" | "B" => 1,
         "KiB" | "K" => KIB,
         "MiB" | "M" => MIB,
         "GiB" | "G" => GIB,
         "TiB" | "T" => TIB,
-        other => return Err(format!("{other} is no unit here: write B, KiB, MiB, GiB or TiB")),
+        other => {
+            let other = printable(other.as_bytes(), 20);
+            return Err(format!("{other} is no unit here: write B, KiB, MiB, GiB or TiB"));
+        }
     };
-    let wrong = || format!("{figure:?} is no size: write 512MiB or 4GiB");
     let value = figure.trim().parse::<f64>().map_err(|_| wrong())?;
     let bytes = value * factor as f64;
     if !bytes.is_finite() || bytes < 0.0 || bytes >= u64::MAX as f64 {
@@ -50,23 +57,24 @@ pub fn size(text: &str) -> Result<Bytes, String> {
 pub fn sim_spec(settings: &[String]) -> Result<SimSpec, String> {
     let mut spec = SimSpec::default();
     for setting in settings {
+        let shown = printable(setting.as_bytes(), 80);
         let (key, value) = setting
             .split_once('=')
-            .ok_or_else(|| format!("--sim {setting}: write KEY=SIZE, e.g. total=24GiB"))?;
+            .ok_or_else(|| format!("--sim {shown}: write KEY=SIZE, e.g. total=24GiB"))?;
         if key == "name" {
-            spec.name = crate::source::printable::printable(value.as_bytes(), 60);
+            spec.name = printable(value.as_bytes(), 60);
             continue;
         }
-        let bytes = size(value).map_err(|e| format!("--sim {setting}: {e}"))?.0;
+        let bytes = size(value).map_err(|e| format!("--sim {shown}: {e}"))?.0;
         match key {
             "total" => spec.total = bytes,
             "reserved" => spec.driver_reserved = bytes,
             "context" => spec.context = bytes,
             "kernel" => spec.first_kernel = bytes,
             "unattributed" => spec.unattributed = bytes,
-            other => {
+            _ => {
                 return Err(format!(
-                    "--sim {other}: the keys are total, reserved, context, kernel, unattributed, name"
+                    "--sim {shown}: the keys are total, reserved, context, kernel, unattributed, name"
                 ));
             }
         }
@@ -96,6 +104,10 @@ mod tests {
         assert_eq!(size("4GiB"), Ok(Bytes(4 * GIB)));
         assert_eq!(size("1.5 MiB"), Ok(Bytes(MIB * 3 / 2)));
         assert_eq!(size("800000000"), Ok(Bytes(800_000_000)));
+        for wrong in ["nan", "", "inf", "GiB"] {
+            assert!(size(wrong).unwrap_err().contains("is no size"), "{wrong}");
+        }
+        assert!(!size("\u{1b}[2Jx").unwrap_err().contains('\u{1b}'));
         for wrong in ["1GB", "x", "-1", "1e30", "nan", "1 PiB"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
@@ -112,6 +124,12 @@ mod tests {
             sim_spec(&["total=1MiB".into()]).is_err(),
             "the driver's part does not fit"
         );
+        for hostile in ["\u{1b}[2J", "\u{1b}[2J=1", "total=\u{1b}[2J", "total=1\u{1b}[2J"] {
+            assert!(
+                !sim_spec(&[hostile.into()]).unwrap_err().contains('\u{1b}'),
+                "{hostile:?}"
+            );
+        }
         assert!(sim_spec(&["colour=1".into()]).unwrap_err().contains("keys are"));
     }
 }

@@ -3,36 +3,65 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use super::{Cli, Format, Options, Task, parse};
+use super::{Backend, Cli, Format, Options, Task, parse};
 use crate::attach::ProcRoot;
 use crate::once;
 use crate::reading::Reading;
 use crate::source::DeviceMonitor;
+use crate::source::printable::printable;
 
 /// Something was typed or asked for that cannot be done.
 const USAGE: u8 = 2;
+/// Longest error that is printed, in characters.
+const LONGEST_ERROR: usize = 4_000;
+
+/// What the parser has to say: help and version as they are, an error without what acts on a terminal, because it repeats
+/// what was typed, and names of files may be that.
+pub fn say(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    for line in error.render().to_string().lines() {
+        let line = printable(line.as_bytes(), LONGEST_ERROR);
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    }
+    ExitCode::from(USAGE)
+}
 
 /// Runs the program and returns its exit code.
 pub fn run(cli: Cli) -> ExitCode {
     crate::log::start();
     let Cli { command, options } = cli;
-    let result = match command {
-        Some(Task::Keys) => print(crate::app::action::markdown().as_bytes()),
-        Some(Task::Experiment { format }) => experiment(&options, format),
-        Some(Task::ExperimentChild { options: text }) => experiment_child(&options, &text),
-        Some(Task::Parity { files, format }) => parity(&options, &files, format),
-        Some(Task::Doctor) => doctor(&options),
-        None if options.once || options.json => look(&options),
-        None => dashboard(&options),
-    };
+    let result = super::check::check(command.as_ref(), &options)
+        .map_err(anyhow::Error::msg)
+        .and_then(|()| obey(command, &options));
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let text = format!("alloctop: {error:#}\n");
-            let _ = io::stderr().write_all(text.as_bytes());
+            // Names of files and words of others may be part of it.
+            let text = printable(format!("alloctop: {error:#}").as_bytes(), LONGEST_ERROR);
+            let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
             ExitCode::from(USAGE)
         }
     }
+}
+
+fn obey(command: Option<Task>, options: &Options) -> anyhow::Result<u8> {
+    match command {
+        Some(Task::Keys) => print(crate::app::action::markdown().as_bytes()),
+        Some(Task::Experiment { format }) => experiment(options, format),
+        Some(Task::ExperimentChild { options: text }) => experiment_child(options, &text),
+        Some(Task::Parity { files, format }) => parity(options, &files, format),
+        Some(Task::Doctor { format }) => doctor(options, format),
+        None if options.once || options.json => look(options),
+        None => dashboard(options),
+    }
+}
+
+/// `--format json` and `--json` are the same.
+fn is_json(options: &Options, format: Format) -> bool {
+    options.json || format == Format::Json
 }
 
 /// Writes to standard output; a closed pipe is a quiet end, as for every filter.
@@ -52,6 +81,9 @@ fn dashboard(options: &Options) -> anyhow::Result<u8> {
         anyhow::bail!("standard output is no terminal: use --once for text or --json for one document");
     }
     let spec = spec(options)?;
+    if let Some(pid) = options.pid.first() {
+        crate::boot::check_process(&ProcRoot::default(), *pid).map_err(anyhow::Error::msg)?;
+    }
     // Bad settings are said before the screen is taken.
     let conf = options
         .alloc_conf
@@ -88,13 +120,20 @@ fn wanted_devices(monitor: &mut dyn DeviceMonitor, options: &Options) -> anyhow:
             let chosen = crate::boot::select(&devices, &options.gpu, visible.as_deref()).map_err(anyhow::Error::msg)?;
             Ok(Some(chosen.iter().map(|d| d.index).collect()))
         }
-        Reading::Missing(_) => Ok(None),
+        Reading::Missing(why) if options.backend == Backend::Cuda => anyhow::bail!("{}", crate::boot::no_card(&why)),
+        Reading::Missing(why) => match options.gpu.first() {
+            Some(gpu) => anyhow::bail!("--gpu {gpu}: there is no GPU here: {why}"),
+            None => Ok(None),
+        },
     }
 }
 
 fn experiment(options: &Options, format: Format) -> anyhow::Result<u8> {
     use crate::driver::cuda::CudaDevice;
     use crate::experiment::{Backend, ExperimentOptions};
+    // Bad settings are said before anything is started.
+    let conf = options.alloc_conf.clone().unwrap_or_default();
+    crate::worker::Setup::read(&conf, options.torch.as_deref())?;
     let found = crate::boot::find(
         options,
         &spec(options)?,
@@ -112,11 +151,15 @@ fn experiment(options: &Options, format: Format) -> anyhow::Result<u8> {
         backend,
         shape: options.shape.clone(),
         dtype: options.dtype,
-        format: match format {
-            Format::Table => crate::experiment::Format::Table,
-            Format::Json => crate::experiment::Format::Json,
+        format: if is_json(options, format) {
+            crate::experiment::Format::Json
+        } else {
+            crate::experiment::Format::Table
         },
         budget: options.budget,
+        torch: options.torch.clone(),
+        conf,
+        sim: options.sim.clone(),
     };
     let program = std::env::current_exe()?;
     let mut out = Vec::new();
@@ -135,9 +178,10 @@ fn experiment_child(options: &Options, text: &str) -> anyhow::Result<u8> {
 
 fn parity(options: &Options, files: &[std::path::PathBuf], format: Format) -> anyhow::Result<u8> {
     let rules = options.torch.as_deref().map(crate::allocator::Rules::of).transpose()?;
-    let format = match format {
-        Format::Table => crate::parity::Format::Table,
-        Format::Json => crate::parity::Format::Json,
+    let format = if is_json(options, format) {
+        crate::parity::Format::Json
+    } else {
+        crate::parity::Format::Table
     };
     let mut out = Vec::new();
     let equal = crate::parity::run(files, format, rules, &mut out);
@@ -145,11 +189,11 @@ fn parity(options: &Options, files: &[std::path::PathBuf], format: Format) -> an
     Ok(u8::from(!equal?))
 }
 
-fn doctor(options: &Options) -> anyhow::Result<u8> {
+fn doctor(options: &Options, format: Format) -> anyhow::Result<u8> {
     let root = ProcRoot::default();
     let torch = |pid: u32| {
         crate::attach::Attached::find(&root, pid).map(|attached| {
-            let library = crate::source::printable::printable(attached.library().as_os_str().as_encoded_bytes(), 200);
+            let library = printable(attached.library().as_os_str().as_encoded_bytes(), 200);
             format!(
                 "{} by {} ({})",
                 library,
@@ -159,7 +203,7 @@ fn doctor(options: &Options) -> anyhow::Result<u8> {
         })
     };
     let report = crate::doctor::examine(&crate::doctor::Scene::here(options.nvml.clone(), &torch));
-    let text = if options.json {
+    let text = if is_json(options, format) {
         format!("{:#}\n", report.json())
     } else {
         report.text()

@@ -8,9 +8,10 @@ use super::probe::Probe;
 use super::step::{Device, Step};
 use super::{Backend, ExperimentOptions, SOMETHING_UNKNOWN};
 use crate::budget::Budget;
+use crate::cli::parse;
 use crate::clock::{Clock, RealClock};
 use crate::driver::cuda::CudaDevice;
-use crate::driver::sim::{SimDevice, SimSpec};
+use crate::driver::sim::SimDevice;
 use crate::reading::Reading;
 use crate::source::host::HostSource;
 use crate::source::{DeviceIdentity, DeviceMonitor};
@@ -34,9 +35,13 @@ pub fn child(text: &str, monitor: MonitorSource, out: &mut dyn Write) -> std::io
     let ready = serde_json::from_str::<ExperimentOptions>(text)
         .map_err(|e| format!("the options cannot be read: {e}"))
         .and_then(|options| Ok((bench(&options, monitor)?, options)));
+    let ready = ready.and_then(|(bench, options)| {
+        let setup = Setup::read(&options.conf, options.torch.as_deref()).map_err(|e| e.to_string())?;
+        Ok((bench, options, setup))
+    });
     match ready {
-        Ok((bench, options)) => {
-            steps_on(bench, &options, out)?;
+        Ok((bench, options, setup)) => {
+            steps_on(bench, setup, &options, out)?;
             Ok(0)
         }
         Err(why) => {
@@ -49,7 +54,7 @@ pub fn child(text: &str, monitor: MonitorSource, out: &mut dyn Write) -> std::io
 fn bench(options: &ExperimentOptions, monitor: MonitorSource) -> Result<Bench, String> {
     let uuid = match &options.backend {
         Backend::Sim => {
-            let sim = SimDevice::new(SimSpec::default());
+            let sim = SimDevice::new(parse::sim_spec(&options.sim)?);
             let mut monitor: Box<dyn DeviceMonitor> = Box::new(sim.monitor());
             let device = first(monitor.as_mut(), |_| true)?;
             return Ok(Bench {
@@ -84,12 +89,13 @@ fn first(monitor: &mut dyn DeviceMonitor, is: impl Fn(&DeviceIdentity) -> bool) 
 }
 
 /// Does the steps on `bench` and writes the device and each step's reading as a line of JSON.
-pub fn steps_on(bench: Bench, options: &ExperimentOptions, out: &mut dyn Write) -> std::io::Result<()> {
-    let setup = Setup::default();
+pub fn steps_on(bench: Bench, setup: Setup, options: &ExperimentOptions, out: &mut dyn Write) -> std::io::Result<()> {
     let device = Device {
         name: bench.device.name.clone(),
         simulated: bench.device.simulated,
         torch: setup.torch(),
+        conf: setup.conf.clone(),
+        notes: setup.notes.clone(),
     };
     writeln!(out, "{}", serde_json::to_string(&device)?)?;
     let me = std::process::id();

@@ -2,6 +2,8 @@
 //! unknown never agrees (issue 2.8).
 
 use super::step::{Step, StepReading};
+use crate::allocator::Settings;
+use crate::allocator::size::{MIN_BLOCK, ONE_EXABYTE, SMALL_LIMIT, SMALL_SEGMENT, block_size, segment_size};
 use crate::units::{Bytes, MIB};
 
 /// RSS moves by other things too: stacks, the C library's heap, kernel batches.
@@ -11,9 +13,10 @@ pub const RSS_SLACK: u64 = 16 * MIB;
 pub const FIRST_TENSOR: u64 = 512;
 const FIRST_SEGMENT: u64 = 2 * MIB;
 
-/// What the documentation lets one expect of a tensor: the sizes in the default configuration, where blocks are
-/// multiples of 512 bytes, segments are 2 MiB for blocks up to 1 MiB, 20 MiB for those below 10 MiB and multiples of
-/// 2 MiB above, and a rest of at most 1 MiB is not split off a large segment.
+/// What the documentation lets one expect of a tensor on an empty allocator. In the default configuration blocks are
+/// multiples of 512 bytes, segments are 2 MiB for blocks up to 1 MiB, 20 MiB for those below 10 MiB and multiples of 2 MiB
+/// above, and a rest of at most 1 MiB is not split off a large segment. `roundup_power2_divisions`,
+/// `large_segment_size_mb`, `max_split_size_mb` and `expandable_segments` change that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Documented {
     /// Bytes of the tensor.
@@ -25,16 +28,25 @@ pub struct Documented {
 }
 
 impl Documented {
-    /// What to expect of a tensor of so many bytes; `None` if they cannot be counted.
-    pub fn of(bytes: Option<u64>) -> Option<Self> {
-        let bytes = bytes?;
-        let size = bytes.checked_next_multiple_of(512)?;
-        let (segment, whole_below) = match size {
-            0..=0x10_0000 => (2 * MIB, 512),
-            0x10_0001..0xa0_0000 => (20 * MIB, MIB + 1),
-            _ => (size.checked_next_multiple_of(2 * MIB)?, MIB + 1),
+    /// What to expect of a tensor of so many bytes with these settings; `None` if no device can hold them.
+    pub fn of(bytes: Option<u64>, settings: &Settings) -> Option<Self> {
+        let bytes = bytes.filter(|b| *b < ONE_EXABYTE)?;
+        let config = &settings.config;
+        let size = block_size(bytes, config, &settings.rules);
+        let small = size <= SMALL_LIMIT;
+        // An expandable segment is mapped in granules, and every rest is split off.
+        let segment = match (config.expandable_segments, small) {
+            (true, true) => size.next_multiple_of(SMALL_SEGMENT),
+            (true, false) => size.next_multiple_of(config.large_segment_size),
+            (false, _) => segment_size(size, config),
         };
-        let block = if segment - size < whole_below { segment } else { size };
+        let rest = segment - size;
+        let split = if small || config.expandable_segments {
+            rest >= MIN_BLOCK
+        } else {
+            rest > SMALL_LIMIT && size < config.split_limit()
+        };
+        let block = if split { size } else { segment };
         Some(Documented { bytes, block, segment })
     }
 }
@@ -190,7 +202,10 @@ fn verdict(before: Option<&StepReading>, now: &StepReading, documented: &Documen
         ("RSS", e.rss, before.map_or(now.rss, |b| b.rss), now.rss, RSS_SLACK),
     ] {
         match (then, is) {
-            (Some(then), Some(is)) => wrong.extend(compare(name, change, then, is, slack)),
+            (Some(then), Some(is)) => {
+                wrong.extend(compare(name, change, then, is, slack));
+                unknown.extend(too_small(name, change, slack));
+            }
             _ => unknown.push(format!("{name} is unknown here or before")),
         }
     }
@@ -201,6 +216,17 @@ fn verdict(before: Option<&StepReading>, now: &StepReading, documented: &Documen
         (false, _) => Verdict::Disagrees(wrong),
         (true, false) => Verdict::Unknown(unknown),
         (true, true) => Verdict::Agrees,
+    }
+}
+
+/// A sentence if a change is too small to be told from none: then no reading could disagree with it.
+fn too_small(name: &str, change: Change, slack: u64) -> Option<String> {
+    match change {
+        Change::Up(by) | Change::Down(by) if by <= slack => Some(format!(
+            "{name}: {by} B are too small to tell, it is compared within {}: choose a larger --shape",
+            Bytes(slack)
+        )),
+        _ => None,
     }
 }
 
@@ -233,7 +259,7 @@ mod tests {
     const CONTEXT: u64 = 639_631_360;
 
     fn documented() -> Documented {
-        Documented::of(Some(800_000_000)).unwrap()
+        Documented::of(Some(800_000_000), &Settings::default()).unwrap()
     }
 
     /// The readings of a device that does as documented, with RSS a little off.
@@ -287,12 +313,59 @@ mod tests {
             (1_000_000_000, 1_000_341_504, 1_000_341_504),
         ] {
             assert_eq!(
-                Documented::of(Some(bytes)),
+                Documented::of(Some(bytes), &Settings::default()),
                 Some(Documented { bytes, block, segment }),
                 "{bytes}"
             );
         }
-        assert_eq!(Documented::of(Some(u64::MAX)), None);
+        assert_eq!(Documented::of(Some(u64::MAX), &Settings::default()), None);
+    }
+
+    #[test]
+    fn sizes_follow_the_configuration() {
+        for (conf, bytes, block, segment) in [
+            // 800 MB over 20 MiB granules: 38.1 of them, so 39; the rest is split off.
+            ("expandable_segments:True", 800_000_000, 800_000_000, 39 * 20 * MIB),
+            ("expandable_segments:True", 1000, 1024, 2 * MIB),
+            // Quarters of 512 MiB.
+            ("roundup_power2_divisions:4", 800_000_000, 805_306_368, 805_306_368),
+            // From max_split_size on nothing is split off a segment.
+            ("max_split_size_mb:21", 24 * MIB + 1, 26 * MIB, 26 * MIB),
+            ("", 24 * MIB + 1, 24 * MIB + 512, 26 * MIB),
+        ] {
+            let setup = crate::worker::Setup::read(conf, None).unwrap();
+            assert_eq!(
+                Documented::of(Some(bytes), &setup.settings),
+                Some(Documented { bytes, block, segment }),
+                "{conf} {bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_tolerance_hides_is_unknown() {
+        let small = Documented::of(Some(400), &Settings::default()).unwrap();
+        let mut steps = good();
+        for (n, step) in steps.iter_mut().enumerate() {
+            step.rss = Some(10 * MIB);
+            let (allocated, reserved) = [(0, 0), (512, 2 * MIB), (0, 2 * MIB)][match n {
+                4 => 1,
+                5 => 2,
+                _ => 0,
+            }];
+            step.allocated = Some(allocated);
+            step.reserved = Some(reserved);
+            step.process_vram = Some(if n < 3 { 0 } else { CONTEXT + reserved });
+            if n > 3 {
+                step.allocated_peak = Some(512);
+                step.reserved_peak = Some(FIRST_SEGMENT);
+            }
+        }
+        let verdicts = judge(&steps, &small);
+        let agree: Vec<_> = verdicts.iter().map(Verdict::agrees).collect();
+        let yes = Some(true);
+        assert_eq!(agree, [yes, None, None, yes, yes, yes, yes, yes], "{verdicts:?}");
+        assert!(verdicts[2].reasons()[0].contains("400 B are too small to tell"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
-use crate::worker::{Dtype, Shape};
+use crate::worker::{Dtype, Setup, Shape};
 
 mod child;
 pub mod judge;
@@ -71,6 +71,12 @@ pub struct ExperimentOptions {
     pub format: Format,
     /// `--budget`, if it was given.
     pub budget: Option<Bytes>,
+    /// `--torch`, if it was given.
+    pub torch: Option<String>,
+    /// `--alloc-conf`; empty is PyTorch's default.
+    pub conf: String,
+    /// The figures of the simulated device, in the words of `--sim`.
+    pub sim: Vec<String>,
 }
 
 /// Exit code: every step agrees with the documentation.
@@ -88,7 +94,14 @@ pub fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> std::io::Result<u8> {
-    let Some(documented) = Documented::of(options.shape.bytes(options.dtype)) else {
+    let setup = match Setup::read(&options.conf, options.torch.as_deref()) {
+        Ok(setup) => setup,
+        Err(why) => {
+            writeln!(err, "the experiment could not be run: {why}")?;
+            return Ok(SOMETHING_UNKNOWN);
+        }
+    };
+    let Some(documented) = Documented::of(options.shape.bytes(options.dtype), &setup.settings) else {
         writeln!(
             err,
             "{} {} is more than a device can hold: choose a smaller --shape",

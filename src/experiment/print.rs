@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use super::judge::Verdict;
 use super::step::{Device, StepReading};
 use super::{ExperimentOptions, exit_code};
+use crate::source::printable::printable;
 use crate::units::Bytes;
 
 /// The version of the JSON below; it changes when a key changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// `{schema, backend, device, steps: [{step, rss_bytes, process_vram_bytes, device_used_bytes, allocated_bytes,
+/// `{schema, backend, device, torch, conf, steps: [{step, rss_bytes, process_vram_bytes, device_used_bytes, allocated_bytes,
 /// reserved_bytes, allocated_peak_bytes, reserved_peak_bytes, cost_us, agrees}]}`; null is unknown.
 pub fn json(options: &ExperimentOptions, device: &Device, steps: &[StepReading], verdicts: &[Verdict]) -> Value {
     let steps: Vec<Value> = steps
@@ -33,7 +34,8 @@ pub fn json(options: &ExperimentOptions, device: &Device, steps: &[StepReading],
             })
         })
         .collect();
-    json!({ "schema": SCHEMA, "backend": options.backend.name(), "device": device.name, "steps": steps })
+    json!({ "schema": SCHEMA, "backend": options.backend.name(), "device": device.name, "torch": device.torch,
+            "conf": device.conf, "steps": steps })
 }
 
 /// One row a step: figures, each with its change, then what is documented and whether it was seen.
@@ -49,11 +51,20 @@ pub fn table(
         .bytes(options.dtype)
         .map_or_else(String::new, |b| format!(" = {b} B"));
     let simulated = if device.simulated { " (SIMULATED)" } else { "" };
+    let conf = if device.conf.is_empty() {
+        "default configuration".into()
+    } else {
+        printable(device.conf.as_bytes(), 200)
+    };
     writeln!(
         out,
-        "{} {}{size} on {}{simulated}, rules of torch {}\n",
+        "{} {}{size} on {}{simulated}, rules of torch {}, {conf}",
         options.shape, options.dtype, device.name, device.torch
     )?;
+    for note in &device.notes {
+        writeln!(out, "note: {}", printable(note.as_bytes(), 400))?;
+    }
+    writeln!(out)?;
     let head = [
         "step",
         "RSS",

@@ -79,6 +79,10 @@ pub struct Device {
     pub simulated: bool,
     /// The PyTorch release whose rules held.
     pub torch: String,
+    /// The allocator's configuration; empty is the default.
+    pub conf: String,
+    /// What is to be said of both: a release that was never examined, settings without effect.
+    pub notes: Vec<String>,
 }
 
 /// What was read after a step, all in bytes; `None` is unknown, with its reason in `missing`.

@@ -10,10 +10,11 @@ use crate::allocator::stats::DeviceStats;
 use crate::allocator::{Rules, memory_stats};
 use crate::attach::{Attached, DeviceRead, ProcRoot};
 use crate::clock::timed;
-use crate::reading::Reading;
+use crate::reading::{Reading, WhyKind};
 use crate::source::host::HostSource;
 use crate::source::host::facts::{ProcessFacts, Users};
 use crate::source::printable::printable;
+use crate::source::processes::{container, listed_facts};
 use crate::source::{DeviceIdentity, DeviceMonitor};
 use crate::units::Bytes;
 
@@ -79,6 +80,8 @@ pub struct Process {
     pub pid: u32,
     /// The PID that it sees itself, in a container.
     pub inner_pid: Option<u32>,
+    /// The first digits of its container's id, where it runs in one.
+    pub container: Option<String>,
     /// Its owner.
     pub user: Option<String>,
     /// Its command line.
@@ -191,10 +194,17 @@ pub fn look(monitor: &mut dyn DeviceMonitor, root: &ProcRoot, request: &Request)
     pids.sort_unstable();
     pids.dedup();
     let mut users = Users::default();
+    let nested = container::in_nested_namespace(&root.0);
     let mut attach_time = std::time::Duration::ZERO;
     let mut processes = Vec::new();
     for pid in pids {
-        let facts = host.facts(pid);
+        let listed = listed_facts(&host, nested, pid);
+        // A PID that was asked for is one of ours, whatever the driver calls by that number.
+        let facts = if request.pids.is_empty() {
+            listed.clone()
+        } else {
+            host.facts(pid)
+        };
         let uid = facts.value().and_then(|f| f.uid.value().copied());
         let user = uid.map(|uid| users.name(uid).to_string());
         if let Some(wanted) = &request.user
@@ -203,21 +213,38 @@ pub fn look(monitor: &mut dyn DeviceMonitor, root: &ProcRoot, request: &Request)
         {
             continue;
         }
-        let (torch, took) = timed(|| torch(root, pid, &monitored.identities));
+        let ((torch, rss), took) = timed(|| match &facts {
+            Reading::Is(_) => (
+                torch(root, pid, &monitored.identities),
+                host.memory(pid).map(|m| m.rss.0),
+            ),
+            Reading::Missing(why) if why.kind == WhyKind::Gone => {
+                let gone = crate::attach::refusal::gone(pid);
+                (Reading::Missing(gone.clone()), Reading::Missing(gone))
+            }
+            Reading::Missing(why) => (Reading::Missing(why.clone()), Reading::Missing(why.clone())),
+        });
         attach_time += took;
-        let mut reasons: Vec<String> = facts.why().map(|w| w.text.to_string()).into_iter().collect();
-        reasons.extend(torch.why().map(|w| w.text.to_string()));
+        let stranger = facts.value().is_some() && listed.value().is_none();
+        let mut reasons: Vec<String> = torch
+            .why()
+            .into_iter()
+            .chain(rss.why())
+            .map(|w| w.text.to_string())
+            .collect();
+        reasons.extend(listed.why().filter(|_| stranger).map(|w| format!("VRAM: {w}")));
         reasons.dedup();
         processes.push(Process {
             pid,
             inner_pid: facts.value().and_then(ProcessFacts::inner_pid),
+            container: facts.value().and_then(|_| container::id_of(&root.0, pid)),
             user,
             command: facts.value().map(|f| f.command.clone()),
-            rss_bytes: host.memory(pid).value().map(|m| m.rss.0),
+            rss_bytes: rss.value().copied(),
             gpus: monitored
                 .shares
                 .iter()
-                .filter(|(p, _)| *p == pid)
+                .filter(|(p, _)| *p == pid && !stranger)
                 .map(|(_, s)| s.clone())
                 .collect(),
             torch: match torch {
@@ -360,7 +387,8 @@ pub fn write_json(document: &Document, out: &mut dyn Write) -> std::io::Result<(
     writeln!(out)
 }
 
-/// Exit status of a look: 1 if a process that was asked for could not be read at all.
+/// Exit status of a look: 1 if something that was asked for could not be read at all: a process of the request, or, where
+/// it names none, the devices or the memory of one.
 pub fn status(document: &Document, request: &Request) -> u8 {
     let lost = |pid: &u32| {
         !document
@@ -368,7 +396,8 @@ pub fn status(document: &Document, request: &Request) -> u8 {
             .iter()
             .any(|p| p.pid == *pid && (p.rss_bytes.is_some() || p.torch.is_some()))
     };
-    u8::from(request.pids.iter().any(lost) || (request.pids.is_empty() && document.devices_reason.is_some()))
+    let devices = || document.devices_reason.is_some() || document.devices.iter().any(|d| d.total_bytes.is_none());
+    u8::from(request.pids.iter().any(lost) || (request.pids.is_empty() && devices()))
 }
 
 /// "-" for what is not known.

@@ -11,7 +11,10 @@ use crate::units::SignedBytes;
 /// The output cannot be written.
 pub fn write(document: &Document, out: &mut dyn Write) -> io::Result<()> {
     if let Some(reason) = &document.devices_reason {
-        writeln!(out, "GPU: - ({reason})")?;
+        writeln!(out, "no GPU can be shown: {reason}")?;
+        if document.processes.is_empty() {
+            return Ok(());
+        }
     }
     for device in &document.devices {
         let badge = if device.simulated { " SIMULATED" } else { "" };
@@ -79,6 +82,9 @@ pub fn write(document: &Document, out: &mut dyn Write) -> io::Result<()> {
             bytes(cached),
             process.command.as_deref().unwrap_or("-"),
         )?;
+        if let Some(container) = &process.container {
+            writeln!(out, "{:>8} in container {container}", "")?;
+        }
         if let Some(reason) = &process.reason {
             writeln!(out, "{:>8} {reason}", "")?;
         }

@@ -20,6 +20,8 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::allocator::Rules;
+use crate::source::printable::printable;
+use crate::units::Bytes;
 pub use tally::Tally;
 
 /// How results are printed.
@@ -32,8 +34,11 @@ pub enum Format {
     Json,
 }
 
-/// Bytes of a recording after decompression that are still read: larger files are refused, not swallowed.
-const LARGEST: u64 = 2 << 30;
+/// Bytes of a recording after decompression that are still read: larger files are refused, not swallowed. A snapshot of
+/// two million events fits; what its values take is bounded by the pickle reader.
+const LARGEST: u64 = 256 << 20;
+/// The same for a recording in JSON, whose values take up to twenty times the memory of their text.
+const LARGEST_TEXT: u64 = 64 << 20;
 
 /// Replays the files and prints what was compared. True if nothing differed. `rules_override` (`--torch`) replaces the
 /// release that a recording names.
@@ -50,7 +55,7 @@ pub fn run(
 ) -> anyhow::Result<bool> {
     let mut results = Vec::new();
     for file in files {
-        let tally = replay_file(file, rules_override.as_ref()).with_context(|| file.display().to_string())?;
+        let tally = replay_file(file, rules_override.as_ref()).with_context(|| shown(file.as_os_str()))?;
         if format == Format::Table {
             print_row(file, &tally, out)?;
         }
@@ -60,7 +65,7 @@ pub fn run(
         let rows: Vec<_> = results
             .iter()
             .map(|(file, t)| {
-                json!({"file": file.display().to_string(), "operations": t.operations, "compared": t.compared,
+                json!({"file": shown(file.as_os_str()), "operations": t.operations, "compared": t.compared,
                        "differences": t.differences, "first": t.first, "notes": t.notes})
             })
             .collect();
@@ -69,10 +74,13 @@ pub fn run(
     Ok(results.iter().all(|(_, tally)| tally.differences == 0))
 }
 
+/// A file's name without what acts on a terminal.
+fn shown(name: &std::ffi::OsStr) -> String {
+    printable(name.as_encoded_bytes(), 400)
+}
+
 fn print_row(file: &Path, tally: &Tally, out: &mut dyn Write) -> std::io::Result<()> {
-    let name = file
-        .file_name()
-        .map_or_else(|| file.display().to_string(), |n| n.to_string_lossy().into_owned());
+    let name = shown(file.file_name().unwrap_or(file.as_os_str()));
     writeln!(
         out,
         "{name:32} {:>8} operations {:>10} values compared {:>6} differences",
@@ -111,6 +119,9 @@ fn replay_plain(bytes: &[u8], over: Option<&Rules>) -> anyhow::Result<Tally> {
     if bytes[0] == 0x80 {
         return dump::replay(bytes, over);
     }
+    if bytes.len() as u64 > LARGEST_TEXT {
+        bail!("a recording in JSON of more than {} is not read", Bytes(LARGEST_TEXT));
+    }
     let text = std::str::from_utf8(bytes).context("neither JSON nor a pickle")?;
     // A golden file is one JSON document a line, each with its steps; a trace is one document.
     let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
@@ -135,7 +146,7 @@ fn read_bounded(reader: impl Read, limit: u64) -> anyhow::Result<Vec<u8>> {
         .read_to_end(&mut bytes)
         .context("cannot be read")?;
     if bytes.len() as u64 > limit {
-        bail!("larger than {limit} bytes");
+        bail!("more than {} (unpacked) is not read", Bytes(limit));
     }
     Ok(bytes)
 }

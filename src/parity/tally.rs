@@ -49,12 +49,9 @@ impl Tally {
     }
 }
 
-/// Foreign text without control characters, cut at a length that a terminal line bears.
+/// Foreign text without what acts on a terminal, cut at a length that a line of it bears.
 pub(super) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .take(2_000)
-        .collect()
+    crate::source::printable::printable(text.as_bytes(), 2_000)
 }
 
 /// The recorded counters, kept up to date change by change, beside ours.

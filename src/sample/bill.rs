@@ -80,7 +80,9 @@ const CACHE_SOURCE: &str = "reserved_bytes - active_bytes";
 impl Bill {
     /// The bill of one sample, for the process that it watches.
     pub fn of(sample: &Sample) -> Self {
-        Bill::of_process(&sample.device, sample.pid, &sample.counters.as_ref().map(|c| &**c))
+        // No process has the number 0: one that has ended holds nothing, and who has its number now is one of the others.
+        let pid = sample.pid_on_device().unwrap_or(0);
+        Bill::of_process(&sample.device, pid, &sample.counters.as_ref().map(|c| &**c))
     }
 
     /// The bill of a device as seen from `pid` with its allocator's `counters` on that device.

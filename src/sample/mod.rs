@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::allocator::stats::DeviceStats;
 use crate::clock::Moment;
 use crate::reading::{Reading, Why};
+use crate::source::host::is_anothers;
 use crate::source::{DeviceActivity, DeviceIdentity, DeviceMemory, DeviceProcess, HostCeiling, HostMemory};
 use crate::units::Bytes;
 
@@ -56,17 +57,23 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// The watched process's PID in the device's lists; none where it has ended and the number is another's.
+    pub fn pid_on_device(&self) -> Option<u32> {
+        (!is_anothers(&self.host)).then_some(self.pid)
+    }
+
     /// What the driver charges to the watched process on the device that is shown. Its list is complete where PIDs are the
     /// host's own: who is not in it holds nothing.
     pub fn vram(&self) -> Reading<Bytes> {
-        let listed = self.device.vram_of(self.pid);
-        match &listed {
-            Reading::Missing(why)
-                if why.kind == crate::reading::WhyKind::Absent && self.device.processes.value().is_some() =>
-            {
+        use crate::reading::WhyKind;
+        if let (Reading::Missing(why), None) = (&self.host, self.pid_on_device()) {
+            return Reading::Missing(why.clone());
+        }
+        match self.device.vram_of(self.pid) {
+            Reading::Missing(why) if why.kind == WhyKind::Absent && self.device.processes.value().is_some() => {
                 if self.nested {
                     Reading::missing(
-                        crate::reading::WhyKind::Unknown,
+                        WhyKind::Unknown,
                         "the driver lists host PIDs, and this process is not among those visible here: run on the host, or \
                          with --pid=host",
                     )
@@ -74,7 +81,7 @@ impl Sample {
                     Reading::Is(Bytes(0))
                 }
             }
-            _ => listed,
+            listed => listed,
         }
     }
 }

@@ -175,12 +175,15 @@ pub struct Sampler {
 #[derive(Debug)]
 struct CounterQuestion {
     target: Target,
+    /// Counts how often a process was chosen: choosing a PID again takes whoever has it now.
+    choice: u64,
     shown: Option<DeviceIdentity>,
 }
 
 #[derive(Debug)]
 struct CounterAnswer {
     target: Target,
+    choice: u64,
     at: Moment,
     read: CountersRead,
 }
@@ -300,6 +303,7 @@ impl Sampler {
             }),
             self.counters.ask(CounterQuestion {
                 target: self.target,
+                choice: self.choice,
                 shown: self.shown(),
             }),
         ];
@@ -358,7 +362,8 @@ impl Sampler {
         let (question, target, device) = (self.host_question(), self.target, self.device);
         self.last.host.take_if(|a| a.question != question);
         self.last.device.take_if(|a| a.index != device);
-        self.last.counters.take_if(|a| a.target != target);
+        let choice = self.choice;
+        self.last.counters.take_if(|a| (a.target, a.choice) != (target, choice));
     }
 
     fn host_question(&self) -> HostQuestion {
@@ -430,18 +435,20 @@ fn late<T>(what: &str, age: Duration) -> Reading<T> {
     Reading::missing(WhyKind::Late, format!("{what} did not answer for {} s", age.as_secs()))
 }
 
-/// Answers questions about counters; makes a new source when the target changes.
+/// Answers questions about counters; makes a new source whenever a target is chosen.
 fn counter_reader(
     mut sources: CounterSources,
     clock: Arc<dyn Clock>,
 ) -> impl FnMut(CounterQuestion) -> CounterAnswer + Send {
-    let mut current: Option<(Target, Box<dyn CounterSource>)> = None;
+    let mut current: Option<((Target, u64), Box<dyn CounterSource>)> = None;
     move |question| {
-        current.take_if(|(target, _)| *target != question.target);
-        let (_, source) = current.get_or_insert_with(|| (question.target, sources(question.target)));
+        let asked = (question.target, question.choice);
+        current.take_if(|(of, _)| *of != asked);
+        let (_, source) = current.get_or_insert_with(|| (asked, sources(question.target)));
         let at = clock.now();
         CounterAnswer {
             target: question.target,
+            choice: question.choice,
             at,
             read: source.read(question.shown.as_ref()),
         }

@@ -1,9 +1,12 @@
 //! A reader for the pickles that snapshots are: numbers, text, lists, dicts and tuples, nothing that could run code.
 //!
 //! Written for files from strangers: no recursion (values live in one arena, so depth costs nothing and cycles are
-//! harmless), every length is checked against the bytes that are left, every other opcode is refused by name.
+//! harmless), every length is checked against the bytes that are left, every other opcode is refused by name, and the
+//! values may take only a few times the memory of the file itself.
 
 use std::collections::HashMap;
+
+use crate::units::Bytes;
 
 /// A value; text and containers are named by their place in the arena.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,17 +15,28 @@ pub enum Value {
     None,
     /// True or False.
     Bool(bool),
-    /// An integer of up to 64 bits, signed or not.
-    Int(i128),
+    /// An integer of up to 64 bits with a sign.
+    Int(i64),
+    /// An integer from 2^63 to 2^64 - 1.
+    Large(u64),
     /// A float.
     Float(f64),
     /// Text, list, tuple or dict number n.
     Node(u32),
 }
 
+/// Memory that the values may take whatever the file's size.
+const FREE_ALLOWANCE: u64 = 64 << 20;
+/// Beyond that they may take so many times the file's size: an event of a snapshot is 50 bytes there and 380 here.
+const SPREAD: u64 = 10;
+/// And never more than this.
+const MOST: u64 = 3 << 29;
+/// What the system's allocator adds to each piece of memory.
+const PIECE: usize = 16;
+
 #[derive(Debug)]
 enum Node {
-    Text(String),
+    Text(Box<str>),
     List(Vec<Value>),
     Dict(Vec<(Value, Value)>),
 }
@@ -46,9 +60,20 @@ pub struct Pickle {
 }
 
 impl Pickle {
-    /// Reads protocols 2 to 5. Costs about as much memory as the values themselves.
+    /// Reads protocols 2 to 5. Takes at most 64 MiB and ten times the file's size, and 1.5 GiB; a file whose values take
+    /// more is refused, because one byte of it may stand for a hundred bytes of memory.
     pub fn parse(bytes: &[u8]) -> Result<Pickle, PickleError> {
+        let size = bytes.len() as u64;
+        Pickle::parse_within(
+            bytes,
+            FREE_ALLOWANCE.saturating_add(size.saturating_mul(SPREAD)).min(MOST),
+        )
+    }
+
+    fn parse_within(bytes: &[u8], allowed: u64) -> Result<Pickle, PickleError> {
         let mut machine = Machine {
+            held: 0,
+            allowed,
             bytes,
             at: 0,
             nodes: Vec::new(),
@@ -110,6 +135,7 @@ impl Pickle {
     pub fn unsigned(value: Value) -> Option<u64> {
         match value {
             Value::Int(n) => u64::try_from(n).ok(),
+            Value::Large(n) => Some(n),
             _ => None,
         }
     }
@@ -141,9 +167,18 @@ impl Memo {
     fn len(&self) -> u64 {
         (self.dense.len() + self.sparse.len()) as u64
     }
+
+    /// Bytes of memory, about: a map keeps a quarter of its places free and has one byte beside each.
+    fn held(&self) -> usize {
+        self.dense.capacity() * size_of::<Value>() + self.sparse.capacity() * (size_of::<(u64, Value)>() + 8)
+    }
 }
 
 struct Machine<'a> {
+    /// Bytes of memory that texts and containers hold; nodes, stack and memo are counted by their length.
+    held: usize,
+    /// What all of them may hold.
+    allowed: u64,
     bytes: &'a [u8],
     at: usize,
     nodes: Vec<Node>,
@@ -193,7 +228,28 @@ impl Machine<'_> {
         Ok(self.stack.split_off(floor))
     }
 
+    /// Refuses a file whose values take more memory than its size explains.
+    fn check_memory(&self) -> Result<(), PickleError> {
+        let lists = self.nodes.capacity() * size_of::<Node>()
+            + self.stack.capacity() * size_of::<Value>()
+            + self.marks.capacity() * size_of::<usize>();
+        let held = (self.held + lists + self.memo.held()) as u64;
+        if held > self.allowed {
+            return Err(self.error(format!(
+                "the values take {} of memory so far, more than a file of {} can need: it is refused",
+                Bytes(held),
+                Bytes(self.bytes.len() as u64)
+            )));
+        }
+        Ok(())
+    }
+
     fn push_node(&mut self, node: Node) -> Result<(), PickleError> {
+        self.held += match &node {
+            Node::Text(text) => text.len() + PIECE,
+            Node::List(items) => items.capacity() * size_of::<Value>() + PIECE,
+            Node::Dict(_) => PIECE,
+        };
         let id = u32::try_from(self.nodes.len()).map_err(|_| self.error("more than 2^32 values"))?;
         self.nodes.push(node);
         self.stack.push(Value::Node(id));
@@ -202,10 +258,10 @@ impl Machine<'_> {
 
     fn push_text(&mut self, length: usize) -> Result<(), PickleError> {
         let text = String::from_utf8_lossy(self.take(length)?).into_owned();
-        self.push_node(Node::Text(text))
+        self.push_node(Node::Text(text.into_boxed_str()))
     }
 
-    /// A two's complement number of any length up to 16 bytes.
+    /// A two's complement number of any length up to 16 bytes, if 64 bits can hold its value.
     fn push_long(&mut self, length: usize) -> Result<(), PickleError> {
         if length > 16 {
             return Err(self.error(format!("an integer of {length} bytes")));
@@ -215,14 +271,23 @@ impl Machine<'_> {
         let filler = if negative { 0xff } else { 0 };
         let mut all = [filler; 16];
         all[..length].copy_from_slice(taken);
-        self.stack.push(Value::Int(i128::from_le_bytes(all)));
+        let number = i128::from_le_bytes(all);
+        let value = i64::try_from(number)
+            .map(Value::Int)
+            .or_else(|_| u64::try_from(number).map(Value::Large))
+            .map_err(|_| self.error("an integer of more than 64 bits"))?;
+        self.stack.push(value);
         Ok(())
     }
 
     fn append(&mut self, items: Vec<Value>) -> Result<(), PickleError> {
         match self.stack.last() {
             Some(Value::Node(n)) => match &mut self.nodes[*n as usize] {
-                Node::List(list) => list.extend(items),
+                Node::List(list) => {
+                    let before = list.capacity();
+                    list.extend(items);
+                    self.held += (list.capacity() - before) * size_of::<Value>();
+                }
                 _ => return Err(self.error("append to something that is no list")),
             },
             _ => return Err(self.error("append to something that is no list")),
@@ -234,7 +299,11 @@ impl Machine<'_> {
         let odd = items.len() % 2 == 1;
         match self.stack.last() {
             Some(Value::Node(n)) if !odd => match &mut self.nodes[*n as usize] {
-                Node::Dict(dict) => dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1]))),
+                Node::Dict(dict) => {
+                    let before = dict.capacity();
+                    dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+                    self.held += (dict.capacity() - before) * size_of::<(Value, Value)>();
+                }
                 _ => return Err(self.error("an item of something that is no dict")),
             },
             _ => return Err(self.error("an item of something that is no dict, or a key without a value")),
@@ -268,6 +337,7 @@ impl Machine<'_> {
 
     fn run(&mut self) -> Result<Value, PickleError> {
         loop {
+            self.check_memory()?;
             let opcode = self.take(1)?[0];
             match opcode {
                 0x80 => {
@@ -285,15 +355,15 @@ impl Machine<'_> {
                 0x89 => self.stack.push(Value::Bool(false)),
                 b'J' => {
                     let n = self.number(4)? as u32;
-                    self.stack.push(Value::Int(i128::from(n as i32)));
+                    self.stack.push(Value::Int(i64::from(n as i32)));
                 }
                 b'K' => {
                     let n = self.number(1)?;
-                    self.stack.push(Value::Int(i128::from(n)));
+                    self.stack.push(Value::Int(n as i64));
                 }
                 b'M' => {
                     let n = self.number(2)?;
-                    self.stack.push(Value::Int(i128::from(n)));
+                    self.stack.push(Value::Int(n as i64));
                 }
                 0x8a => {
                     let length = self.length(1)?;
@@ -441,12 +511,50 @@ mod tests {
             let error = Pickle::parse(bytes).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        // Ten million nested lists, and a list that holds itself.
+        for (length, says) in [(9, true), (10, false)] {
+            let mut long = vec![0x80, 4, 0x8a, length];
+            long.extend(std::iter::repeat_n(0xff, usize::from(length) - 1));
+            long.extend(b"\0.");
+            // 2^64 - 1 in nine bytes; eight bits more do not fit.
+            assert_eq!(
+                Pickle::parse(&long).ok().and_then(|p| Pickle::unsigned(p.root)),
+                says.then_some(u64::MAX)
+            );
+        }
+        // Many nested lists, and a list that holds itself.
         let mut deep = b"\x80\x04".to_vec();
-        deep.extend(std::iter::repeat_n(b']', 1_000_000));
-        deep.extend(std::iter::repeat_n(b'a', 999_999));
+        deep.extend(std::iter::repeat_n(b']', 300_000));
+        deep.extend(std::iter::repeat_n(b'a', 299_999));
         deep.push(b'.');
         assert!(Pickle::parse(&deep).is_ok());
         assert!(Pickle::parse(b"\x80\x04]\x94h\x00a.").is_ok());
+    }
+
+    #[test]
+    fn a_small_file_of_many_values_is_refused() {
+        for (start, unit) in [
+            (&b"\x80\x04("[..], &b"]"[..]),
+            (b"\x80\x04(", b"N"),
+            (b"\x80\x04", b"("),
+            (b"\x80\x04N", b"\x94"),
+            (b"\x80\x04N", b"r\xff\xff\x00\x00"),
+            (b"\x80\x04(", b"]Na"),
+            (b"\x80\x04(", b"}NNs"),
+            (b"\x80\x04(", b"\x8c\x00"),
+        ] {
+            let mut bomb = start.to_vec();
+            for n in 0..200_000_u32 {
+                bomb.extend_from_slice(unit);
+                if let [b'r', ..] = unit {
+                    let end = bomb.len();
+                    bomb[end - 4..].copy_from_slice(&(n * 2 + 7).to_le_bytes());
+                }
+            }
+            let error = Pickle::parse_within(&bomb, 1 << 20).unwrap_err().to_string();
+            assert!(error.contains("it is refused"), "{unit:?}: {error}");
+        }
+        let real = include_bytes!("../../tests/torch/snapshots/mlp.pickle");
+        assert!(Pickle::parse_within(real, real.len() as u64 * SPREAD).is_ok());
+        assert_eq!((size_of::<Value>(), size_of::<Node>()), (16, 32));
     }
 }

@@ -23,6 +23,17 @@ use facts::ProcessKey;
 /// Largest file that is read whole from /proc; a longer one (a huge command line, a host with thousands of mounts) is cut.
 const READ_LIMIT: usize = 1 << 20;
 
+/// What is said of a watched process whose PID now is another's.
+const ANOTHER_HAS_ITS_NUMBER: &str = "has ended, and another one has its number now: choose it again to watch that";
+
+/// Whether `memory` is missing because another process has the watched one's PID: then nothing that is found under that
+/// PID elsewhere (VRAM, counters) belongs to the watched process.
+pub fn is_anothers(memory: &Reading<HostMemory>) -> bool {
+    memory
+        .why()
+        .is_some_and(|why| why.kind == WhyKind::Gone && why.text.ends_with(ANOTHER_HAS_ITS_NUMBER))
+}
+
 /// Reads the memory of processes. Keeps one file and one buffer for the process that is watched.
 #[derive(Debug)]
 pub struct HostSource {
@@ -94,7 +105,7 @@ impl HostSource {
         if before.is_some_and(|w| w.key != key) {
             return Err(Why::new(
                 WhyKind::Gone,
-                format!("process {pid} has ended, and another one has its number now: choose it again to watch that"),
+                format!("process {pid} {ANOTHER_HAS_ITS_NUMBER}"),
             ));
         }
         self.watched = Some(Watched {
@@ -278,6 +289,7 @@ mod tests {
         let why = host.memory(9).why().unwrap().clone();
         assert_eq!(why.kind, WhyKind::Gone);
         assert!(why.text.contains("another one has its number"), "{why}");
+        assert!(is_anothers(&Reading::Missing(why)) && !is_anothers(&Reading::not_yet()));
         host.forget();
         assert!(host.memory(9).value().is_some(), "chosen again");
     }

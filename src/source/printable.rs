@@ -17,12 +17,17 @@ pub fn printable(bytes: &[u8], limit: usize) -> String {
     out
 }
 
-/// Characters that act on the terminal or on their neighbours instead of standing for themselves.
+/// Characters that act on the terminal or on their neighbours instead of standing for themselves: controls, line and
+/// paragraph separators, all of category Cf (Unicode 16), fillers that draw nothing, and variation selectors.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{61C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}'
-            | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
+            '\u{AD}' | '\u{34F}' | '\u{600}'..='\u{605}' | '\u{61C}' | '\u{6DD}' | '\u{70F}' | '\u{890}'..='\u{891}'
+            | '\u{8E2}' | '\u{115F}'..='\u{1160}' | '\u{17B4}'..='\u{17B5}' | '\u{180B}'..='\u{180F}'
+            | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{2800}' | '\u{3164}'
+            | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{110BD}' | '\u{110CD}'
+            | '\u{13430}'..='\u{1343F}' | '\u{1BCA0}'..='\u{1BCA3}' | '\u{1D173}'..='\u{1D17A}'
+            | '\u{E0000}'..='\u{E0FFF}')
 }
 
 #[cfg(test)]
@@ -37,6 +42,12 @@ mod tests {
         );
         assert_eq!(printable(b"\x1b[2Jevil\x07\n", 80), "?[2Jevil??");
         assert_eq!(printable("a\u{202E}b\u{2066}c\u{200B}".as_bytes(), 80), "a?b?c?");
+        for c in
+            "\u{AD}\u{115F}\u{1160}\u{180E}\u{3164}\u{FE00}\u{FE0F}\u{FFA0}\u{2028}\u{1D173}\u{E0100}\u{E007F}\u{FFF9}"
+                .chars()
+        {
+            assert_eq!(printable(c.to_string().as_bytes(), 80), "?", "{:x}", u32::from(c));
+        }
         assert_eq!(printable(b"\xff\xfe", 80), "\u{FFFD}\u{FFFD}");
         assert_eq!(printable(b"\xc2\x9b31m", 80), "?31m");
     }

@@ -192,14 +192,7 @@ impl TableReader {
 
     /// A process that a device lists.
     fn listed_row(&mut self, now: Moment, pid: u32, devices: Vec<DeviceShare>) -> ProcessRow {
-        let facts = if self.nested && !holders::uses_nvidia(self.host.root(), pid) {
-            Reading::missing(
-                WhyKind::Absent,
-                "host PID, not visible here: run alloctop on the host or with --pid=host",
-            )
-        } else {
-            self.host.facts(pid)
-        };
+        let facts = listed_facts(&self.host, self.nested, pid);
         let note = match &facts {
             Reading::Missing(why) if why.kind == WhyKind::Gone && self.nested => {
                 Some(Why::new(WhyKind::Absent, "host PID, not visible here"))
@@ -302,6 +295,19 @@ impl TableReader {
                 holders
             }
         }
+    }
+}
+
+/// Who a process is that a device lists under `pid`. Where we are `nested` in a PID namespace, the driver's number may be
+/// one of the host's that is not visible here, or belong to an unrelated process here (AC-11).
+pub fn listed_facts(host: &HostSource, nested: bool, pid: u32) -> Reading<ProcessFacts> {
+    if nested && !holders::uses_nvidia(host.root(), pid) {
+        Reading::missing(
+            WhyKind::Absent,
+            "host PID, not visible here: run alloctop on the host or with --pid=host",
+        )
+    } else {
+        host.facts(pid)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attach::{Attached, DeviceRead, ProcRoot, Read, Search};
+use crate::attach::{Attached, DeviceRead, ProcRoot, Process, Read, Search, refusal};
 use crate::clock::{Clock, Moment};
 use crate::reading::{Reading, WhyKind};
 use crate::sample::sampler::{CounterSource, CounterSources, CountersRead, Target};
@@ -58,9 +58,12 @@ fn missing(counters: Reading<Arc<crate::allocator::stats::DeviceStats>>) -> Coun
     }
 }
 
-/// The counters of one process, found when it has some and found again when it has changed.
+/// The counters of one process, found when it has some and found again when it has changed. The process that had the PID
+/// at the first look is meant for ever: exec keeps its start time, another process has another one.
 pub struct TorchCounters {
     pid: u32,
+    /// When the process started, in clock ticks after the boot.
+    start: Option<u64>,
     root: ProcRoot,
     clock: Arc<dyn Clock>,
     search: Search,
@@ -75,6 +78,7 @@ impl TorchCounters {
     pub fn new(pid: u32, root: ProcRoot, clock: Arc<dyn Clock>) -> Self {
         TorchCounters {
             pid,
+            start: None,
             root,
             clock,
             search: Search::default(),
@@ -91,7 +95,17 @@ impl TorchCounters {
             return;
         }
         self.looked_at = Some(now);
+        if let Ok(process) = Process::open(&self.root, self.pid)
+            && *self.start.get_or_insert(process.start) != process.start
+        {
+            self.why = Reading::Missing(refusal::reused(self.pid));
+            return;
+        }
         match self.search.find(&self.root, self.pid) {
+            // The number may have changed hands since that look.
+            Reading::Is(attached) if Some(attached.start_time()) != self.start => {
+                self.why = Reading::Missing(refusal::reused(self.pid));
+            }
             Reading::Is(attached) => {
                 tracing::info!(pid = self.pid, "attached");
                 self.attached = Some(attached);

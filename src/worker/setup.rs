@@ -33,7 +33,7 @@ impl Setup {
         })
     }
 
-/// The release that was asked for; where it was never examined, with the one whose rules hold in its place.
+    /// The release that was asked for; where it was never examined, with the one whose rules hold in its place.
     pub fn torch(&self) -> String {
         let rules = &self.settings.rules;
         if rules.asked == rules.release {

@@ -19,7 +19,7 @@ pub(super) fn no_library(explicit: Option<&Path>) -> Why {
         ),
         None => Why::new(
             WhyKind::Absent,
-            "no NVIDIA driver library (libnvidia-ml.so.1) was found: install the driver, pass --nvml PATH, or try --backend sim",
+            "no NVIDIA driver library (libnvidia-ml.so.1) was found: install the driver or pass --nvml PATH",
         ),
     }
 }
@@ -28,7 +28,7 @@ pub(super) fn no_library(explicit: Option<&Path>) -> Why {
 pub(super) fn no_device() -> Why {
     Why::new(
         WhyKind::Absent,
-        "the NVIDIA driver lists no GPU: check `nvidia-smi -L` (in a container: was it started with --gpus?), or try --backend sim",
+        "the NVIDIA driver lists no GPU: check `nvidia-smi -L` (in a container: was it started with --gpus?)",
     )
 }
 
@@ -65,7 +65,7 @@ pub(super) fn of_open(error: &NvmlError, path: &Path, explicit: bool) -> Why {
         ),
         NvmlError::DriverNotLoaded => Why::new(
             WhyKind::Absent,
-            "the NVIDIA library is here but its kernel module is not loaded: run `modprobe nvidia`, or try --backend sim",
+            "the NVIDIA library is here but its kernel module is not loaded: run `modprobe nvidia`",
         ),
         other => Why::new(
             kind_of(other),
