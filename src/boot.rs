@@ -73,7 +73,7 @@ fn open_nvml(path: Option<&Path>) -> Result<(Nvml, Vec<DeviceIdentity>), Why> {
 /// A device that was asked for is not there, or `--backend cuda` without a device; the sentence names the next step.
 pub fn find(options: &Options, spec: &SimSpec, visible: Option<&str>) -> Result<Found, String> {
     let watching = !options.pid.is_empty();
-    let simulated = |note: Option<String>| -> Result<Found, String> {
+    let simulated = |note: Option<String>| {
         let device = SimDevice::new(spec.clone());
         let mut monitor = device.monitor();
         let devices = monitor.devices().value().cloned().unwrap_or_default();
@@ -81,7 +81,7 @@ pub fn find(options: &Options, spec: &SimSpec, visible: Option<&str>) -> Result<
             Some(note) => format!("{error}. {note}"),
             None => error,
         })?;
-        Ok(Found {
+        Ok::<_, String>(Found {
             monitor: Box::new(monitor),
             backend: Some(BackendChoice::Sim(device)),
             devices,
