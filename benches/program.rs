@@ -101,7 +101,7 @@ fn main() {
     std::thread::sleep(Duration::from_secs(5));
     let (before, begin) = (running.ticks(), Instant::now());
     let bytes_before: usize = running.output.try_iter().map(|c| c.len()).sum();
-    std::thread::sleep(Duration::from_secs(60));
+    std::thread::sleep(Duration::from_mins(1));
     let seconds = begin.elapsed().as_secs_f64();
     // The kernel counts in 100ths of a second on every Linux that we run on (USER_HZ).
     let percent = (running.ticks() - before) as f64 / 100.0 / seconds * 100.0;

@@ -82,7 +82,7 @@ pub fn find(options: &Options, spec: &SimSpec, visible: Option<&str>) -> Result<
             Some(note) => format!("{error}. {note}"),
             None => error,
         })?;
-        Ok(Found {
+        Ok::<_, String>(Found {
             monitor: Box::new(monitor),
             backend: Some(BackendChoice::Sim(device)),
             devices,

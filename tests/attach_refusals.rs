@@ -216,9 +216,9 @@ fn a_child_that_drops_its_user_is_refused_to_its_new_self() {
     target.say(&format!("become {NOBODY}"));
     for (scope, says) in [
         ("0\n", "not dumpable"),
-        ("1\n", "kernel.yama.ptrace_scope is 1"),
-        ("2\n", "kernel.yama.ptrace_scope is 2"),
-        ("3\n", "kernel.yama.ptrace_scope is 3"),
+        ("1\n", "ptrace_scope is 1"),
+        ("2\n", "ptrace_scope is 2"),
+        ("3\n", "ptrace_scope is 3"),
     ] {
         let (folder, root) = injected(target.pid(), target.pid(), scope);
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);

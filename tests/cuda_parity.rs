@@ -83,16 +83,16 @@ impl Random {
     }
 }
 
-fn run(conf: &str, seed: u64) {
+fn run(text: &str, seed: u64) {
     let rules = Rules::default();
-    let config = Config::parse(conf, &rules).unwrap();
+    let config = Config::parse(text, &rules).unwrap();
     let settings = || Settings {
         rules: rules.clone(),
         config: config.clone(),
     };
     let mut cuda = CudaDriver::new(CudaDevice::Ordinal(0));
     let start = cuda.mem_info().unwrap();
-    let side = cuda.new_stream().unwrap();
+    let other = cuda.new_stream().unwrap();
     let answers = Answers::default();
     let mut real = Allocator::new(Card(cuda, answers.clone()), settings());
     let mut model = Allocator::new(Fed(answers.clone()), settings());
@@ -100,7 +100,7 @@ fn run(conf: &str, seed: u64) {
     let mut live: Vec<u64> = Vec::new();
     let mut calls = 0;
     for step in 0..10_000 {
-        let stream = if random.below(4) == 0 { side } else { StreamId(0) };
+        let stream = if random.below(4) == 0 { other } else { StreamId(0) };
         match random.below(100) {
             0..=54 if live.len() < 200 => {
                 let size = match random.below(10) {
@@ -117,9 +117,9 @@ fn run(conf: &str, seed: u64) {
             }
             55..=59 if !live.is_empty() => {
                 let address = live[random.below(live.len() as u64) as usize];
-                real.record_stream(address, side).unwrap();
+                real.record_stream(address, other).unwrap();
                 calls += answers.borrow().len();
-                model.record_stream(address, side).unwrap();
+                model.record_stream(address, other).unwrap();
             }
             60 => {
                 real.empty_cache().unwrap();
@@ -134,7 +134,7 @@ fn run(conf: &str, seed: u64) {
             }
             _ => {}
         }
-        assert_eq!(real.stats(), model.stats(), "step {step} of {conf:?}");
+        assert_eq!(real.stats(), model.stats(), "step {step} of {text:?}");
         assert!(
             answers.borrow().is_empty(),
             "step {step}: the card was asked more often"
@@ -152,7 +152,7 @@ fn run(conf: &str, seed: u64) {
     let end = real.driver_mut().mem_info().unwrap();
     println!(
         "{:28} 10000 operations, {calls} driver calls, {} segments made; device free at start {} and end {}",
-        if conf.is_empty() { "default" } else { conf },
+        if text.is_empty() { "default" } else { text },
         model.stats().num_device_alloc.unwrap_or(-1),
         start.free,
         end.free

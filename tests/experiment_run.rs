@@ -168,7 +168,7 @@ fn asked_for() {
         assert_eq!((code, err.as_str()), (0, ""), "{torch:?} {conf}: {out}");
         let release = torch.map_or("2.15", |t| t);
         assert!(
-            out.contains(&format!("on My card (SIMULATED), rules of torch {release}, ")),
+            out.contains(&format!("on My card (SIMULATED), rules of torch {release}")),
             "{out}"
         );
         assert!(conf.is_empty() || out.contains(conf), "{out}");

@@ -19,9 +19,7 @@ pub fn gone(pid: u32) -> Why {
 pub fn zombie(pid: u32) -> Why {
     Why::new(
         WhyKind::Gone,
-        format!(
-            "process {pid} has ended (a zombie: its parent has not collected it yet); there is nothing left to read"
-        ),
+        format!("process {pid} has ended (a zombie): its parent has not collected it yet, and nothing is left to read"),
     )
 }
 
@@ -29,9 +27,7 @@ pub fn zombie(pid: u32) -> Why {
 pub fn reused(pid: u32) -> Why {
     Why::new(
         WhyKind::Gone,
-        format!(
-            "the process that was {pid} has ended and another one has its number now: pass its PID again to watch that"
-        ),
+        format!("process {pid} has ended, and another one has its number now: choose it again to watch that"),
     )
 }
 
@@ -90,7 +86,7 @@ pub fn no_torch(pid: u32) -> Why {
     Why::new(
         WhyKind::Absent,
         format!(
-            "process {pid} has no PyTorch with CUDA loaded (no libc10_cuda.so): it may load it later, on `import torch`"
+            "no PyTorch with CUDA in process {pid}: libc10_cuda.so is not loaded; it may be later, on `import torch`"
         ),
     )
 }
@@ -100,7 +96,7 @@ pub fn cpu_torch(pid: u32) -> Why {
     Why::new(
         WhyKind::Absent,
         format!(
-            "process {pid} runs a PyTorch without CUDA (libc10.so is loaded, libc10_cuda.so is not): it has no GPU \
+            "PyTorch without CUDA in process {pid}: libc10.so is loaded and libc10_cuda.so is not, so it has no GPU \
              allocator; install a CUDA build to use one"
         ),
     )
@@ -111,7 +107,7 @@ pub fn rocm(pid: u32) -> Why {
     Why::new(
         WhyKind::Unknown,
         format!(
-            "process {pid} runs a PyTorch for ROCm (libc10_hip.so), whose memory layout was never examined: use \
+            "PyTorch for ROCm in process {pid}: the memory layout of libc10_hip.so was never examined; use \
              torch.cuda.memory_stats() inside it"
         ),
     )
@@ -121,12 +117,12 @@ pub fn rocm(pid: u32) -> Why {
 pub fn not_initialised(pid: u32, holds_gpu: bool) -> Why {
     let text = if holds_gpu {
         format!(
-            "PyTorch is loaded in process {pid} and has not initialised CUDA yet, although the process holds a GPU (another \
-             library may): its counters appear with its first use of a GPU"
+            "PyTorch has not initialised CUDA yet in process {pid}: its counters appear with its first use of a GPU, which \
+             the process holds already (another library may)"
         )
     } else {
         format!(
-            "PyTorch is loaded in process {pid} and has not initialised CUDA yet: its counters appear with its first use of a GPU"
+            "PyTorch has not initialised CUDA yet in process {pid}: its counters appear with its first use of a GPU"
         )
     };
     Why::new(WhyKind::NotYet, text)
@@ -137,8 +133,8 @@ pub fn unknown_layout(pid: u32, detail: &str) -> Why {
     Why::new(
         WhyKind::Unknown,
         format!(
-            "unknown layout: the allocator in process {pid} was found and its memory has a form that was never examined \
-             ({detail}); use torch.cuda.memory_stats() inside it, and report its torch version"
+            "unknown layout of the allocator in process {pid}: its memory has a form that was never examined ({detail}); \
+             use torch.cuda.memory_stats() inside it, and report its torch version"
         ),
     )
 }
@@ -156,8 +152,8 @@ pub fn foreign(pid: u32, machine: u16) -> Why {
     Why::new(
         WhyKind::Unknown,
         format!(
-            "process {pid} runs code for another processor (ELF machine {machine}) under an emulator: its memory is not \
-             read, to not misread it"
+            "process {pid} runs under an emulator: its code is for another processor (ELF machine {machine}), and its memory \
+             is not read, to not misread it"
         ),
     )
 }
@@ -167,7 +163,7 @@ pub fn broken_image(pid: u32, library: &str) -> Why {
     Why::new(
         WhyKind::Unknown,
         format!(
-            "{library} in process {pid} is damaged or not an ELF library: its symbols cannot be read; check the file"
+            "the allocator's library in process {pid} cannot be read: {library} is damaged or no ELF library; check the file"
         ),
     )
 }
@@ -177,8 +173,7 @@ pub fn no_counters(backend: &str) -> Why {
     Why::new(
         WhyKind::Absent,
         format!(
-            "this process allocates with {backend}, which keeps none of these counters: watch its driver VRAM, or start it \
-             with PyTorch's native allocator"
+            "{backend} keeps no such counters: watch the process's driver VRAM, or start it with PyTorch's native allocator"
         ),
     )
 }
@@ -222,8 +217,8 @@ impl Circumstances {
         let pid = self.pid;
         let text = match (self.target_uid, self.scope) {
             _ if self.other_namespace => format!(
-                "process {pid} lives in another user namespace (a rootless container): run alloctop inside that container, \
-                 or as root of the host"
+                "process {pid} is in another user namespace: run alloctop inside its (rootless) container, or as root of the \
+                 host"
             ),
             (Some((real, effective)), _)
                 if self.our_uid != 0 && (real != self.our_uid || effective != self.our_uid) =>
@@ -235,23 +230,23 @@ impl Circumstances {
                 )
             }
             (_, Some(1)) => format!(
-                "kernel.yama.ptrace_scope is 1, so only the parents of process {pid} may read it: start it with `alloctop \
-                 run`, run alloctop with sudo, or set the scope to 0 (sysctl kernel.yama.ptrace_scope=0)"
+                "ptrace_scope is 1 and forbids reading process {pid}: only its parents may; run alloctop with sudo, or set the \
+                 scope to 0 (sysctl kernel.yama.ptrace_scope=0)"
             ),
             (_, Some(2)) => format!(
-                "kernel.yama.ptrace_scope is 2, so process {pid} may be read only with CAP_SYS_PTRACE: run alloctop with sudo"
+                "ptrace_scope is 2 and forbids reading process {pid}: it takes CAP_SYS_PTRACE; run alloctop with sudo"
             ),
             (_, Some(n)) if n >= 3 => format!(
-                "kernel.yama.ptrace_scope is {n}, so nobody may read process {pid} until the next boot: start it with \
-                 `alloctop run`, which reports from inside"
+                "ptrace_scope is {n} and forbids reading process {pid}: nobody may until the next boot; boot with \
+                 kernel.yama.ptrace_scope at 2 or less"
             ),
             _ if self.our_uid == 0 => format!(
-                "the kernel refuses to let root read process {pid}: a container needs `--cap-add SYS_PTRACE`, or a security \
-                 module forbids it"
+                "the kernel refuses reading process {pid} even to root: a container needs `--cap-add SYS_PTRACE`, or it is in \
+                 another user namespace, or a security module forbids it"
             ),
             _ => format!(
-                "the kernel refuses reading process {pid} (it is marked not dumpable, or a sandbox forbids it): run alloctop \
-                 with sudo; in a container add `--cap-add SYS_PTRACE`"
+                "the kernel refuses reading process {pid}: it is marked not dumpable, or a sandbox forbids it; run alloctop \
+                 with sudo, in a container add `--cap-add SYS_PTRACE`"
             ),
         };
         Why::new(WhyKind::Refused, text)
@@ -286,8 +281,8 @@ pub fn of_fault(fault: Fault, root: &ProcRoot, process: &Process, unmapped: impl
         Fault::Unmapped => unmapped(),
         Fault::NoCall => Why::new(
             WhyKind::Refused,
-            "this kernel has no process_vm_readv (CONFIG_CROSS_MEMORY_ATTACH), or a sandbox hides it: run alloctop outside \
-             the sandbox, or start the job with `alloctop run`",
+            "this kernel has no process_vm_readv: it was built without CONFIG_CROSS_MEMORY_ATTACH, or a sandbox hides it; run \
+             alloctop outside the sandbox",
         ),
         Fault::Other(errno) => Why::new(
             WhyKind::Refused,
@@ -323,9 +318,9 @@ mod tests {
                 "(uid 4000000001)",
                 "sudo",
             ),
-            (at(1000, own, Some(1)), "ptrace_scope is 1", "alloctop run"),
+            (at(1000, own, Some(1)), "ptrace_scope is 1", "sudo"),
             (at(1000, own, Some(2)), "ptrace_scope is 2", "sudo"),
-            (at(1000, own, Some(3)), "ptrace_scope is 3", "alloctop run"),
+            (at(1000, own, Some(3)), "ptrace_scope is 3", "2 or less"),
             (at(1000, own, Some(0)), "not dumpable", "sudo"),
             (at(1000, own, None), "not dumpable", "sudo"),
             (at(0, own, Some(0)), "root", "--cap-add SYS_PTRACE"),
@@ -335,7 +330,7 @@ mod tests {
                     ..at(1000, own, Some(1))
                 },
                 "user namespace",
-                "inside that container",
+                "container",
             ),
         ];
         for (circumstances, cause, step) in cases {

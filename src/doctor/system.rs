@@ -15,14 +15,16 @@ const TORCH_LINES: usize = 32;
 pub(super) fn checks(scene: &Scene<'_>) -> Vec<Check> {
     let root = &scene.proc_root;
     let may_read_all = has_ptrace_right(root);
+    let (torch, hidden) = torch(scene);
     let mut checks = vec![
-        rights(may_read_all),
+        rights(may_read_all, &hidden),
         ptrace_scope(root, may_read_all),
         namespace(root),
         visibility(root),
     ];
     checks.push(memory_limit(root));
-    checks.extend(torch(scene));
+    checks.extend(torch);
+    checks.extend(unseen(may_read_all, &hidden));
     checks
 }
 
@@ -35,20 +37,43 @@ fn has_ptrace_right(root: &Path) -> bool {
     })
 }
 
-fn rights(may_read_all: bool) -> Check {
-    if may_read_all {
+/// What we may read, by our own rights; `hidden` were refused all the same.
+fn rights(may_read_all: bool, hidden: &[u32]) -> Check {
+    let text = match (may_read_all, hidden.is_empty()) {
+        (true, true) => "may read the allocator of every user's processes",
+        (true, false) => {
+            "may read the allocator of every user's processes, but for those that the kernel protects (below)"
+        }
+        (false, _) => "may read the allocator of your own processes; those of others need root",
+    };
+    Check::new("rights", Verdict::Pass, text)
+}
+
+/// Processes whose maps were refused, and why that may be (kernel: __ptrace_may_access, cap_ptrace_access_check).
+fn unseen(may_read_all: bool, hidden: &[u32]) -> Option<Check> {
+    let [first, rest @ ..] = hidden else { return None };
+    let processes = match rest.len() {
+        0 => format!("1 process (PID {first})"),
+        more => format!("{} processes (PID {first} and {more} more)", more + 1),
+    };
+    Some(if may_read_all {
         Check::new(
-            "rights",
-            Verdict::Pass,
-            "may read the allocator of every user's processes",
+            "torch",
+            Verdict::Warn,
+            format!(
+                "{processes} could not be looked at: the kernel refuses it even to CAP_SYS_PTRACE, which does not reach into \
+                 another user namespace or past a sandbox"
+            ),
         )
+        .step("if torch runs there, run alloctop on the host, outside this container or sandbox")
     } else {
         Check::new(
-            "rights",
-            Verdict::Pass,
-            "may read the allocator of your own processes; those of others need root",
+            "torch",
+            Verdict::Warn,
+            format!("{processes} of other users could not be looked at"),
         )
-    }
+        .step("run as root to look there too")
+    })
 }
 
 /// Yama's rule on who may read whose memory (kernel documentation, Yama).
@@ -149,15 +174,15 @@ fn memory_limit(root: &Path) -> Check {
     }
 }
 
-/// One line for each process that has torch loaded, and one for what could not be looked at.
-fn torch(scene: &Scene<'_>) -> Vec<Check> {
+/// One line for each process that has torch loaded, and the processes that could not be looked at.
+fn torch(scene: &Scene<'_>) -> (Vec<Check>, Vec<u32>) {
     let mut checks = Vec::new();
-    let (mut hidden, mut found) = (0, 0);
+    let (mut hidden, mut found) = (Vec::new(), 0);
     for pid in pids(&scene.proc_root) {
         let maps = match read_whole(&scene.proc_root.join(pid.to_string()).join("maps")) {
             Ok(maps) => maps,
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                hidden += 1;
+                hidden.push(pid);
                 continue;
             }
             Err(_) => continue,
@@ -180,20 +205,13 @@ fn torch(scene: &Scene<'_>) -> Vec<Check> {
         checks.push(Check::new(
             "torch",
             Verdict::Pass,
-            format!("{} more processes have PyTorch loaded", found - TORCH_LINES),
+            match found - TORCH_LINES {
+                1 => "1 more process has PyTorch loaded".to_owned(),
+                more => format!("{more} more processes have PyTorch loaded"),
+            },
         ));
     }
-    if hidden > 0 {
-        checks.push(
-            Check::new(
-                "torch",
-                Verdict::Warn,
-                format!("{hidden} processes of other users could not be looked at"),
-            )
-            .step("run as root to see them"),
-        );
-    }
-    checks
+    (checks, hidden)
 }
 
 /// What can be read of one process with torch.
@@ -219,4 +237,22 @@ fn pids(root: &Path) -> Vec<u32> {
         .collect();
     pids.sort_unstable();
     pids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_to_root_is_not_blamed_on_missing_rights() {
+        assert_eq!(unseen(true, &[]), None);
+        assert!(rights(true, &[]).text.ends_with("every user's processes"));
+        assert!(rights(true, &[1]).text.contains("that the kernel protects"));
+        let one = unseen(true, &[1]).unwrap();
+        assert!(one.text.starts_with("1 process (PID 1) could not") && one.text.contains("CAP_SYS_PTRACE"));
+        assert!(!one.next_step.unwrap().contains("root"));
+        let three = unseen(false, &[7, 8, 9]).unwrap();
+        assert!(three.text.starts_with("3 processes (PID 7 and 2 more) of other users"));
+        assert!(three.next_step.unwrap().contains("root"));
+    }
 }

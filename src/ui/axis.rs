@@ -16,6 +16,7 @@ pub enum Scale {
 
 impl Scale {
     /// The next one (key `y`).
+    #[must_use]
     pub fn next(self) -> Self {
         match self {
             Scale::Auto => Scale::Total,

@@ -91,12 +91,11 @@ impl GlyphSet {
                 '≤' => out.push_str("<="),
                 '×' => out.push('x'),
                 '…' => out.push_str(".."),
-                '▸' => out.push('>'),
                 'µ' => out.push('u'),
                 '↑' => out.push('^'),
                 '↓' => out.push('v'),
                 '←' => out.push('<'),
-                '→' => out.push('>'),
+                '▸' | '→' => out.push('>'),
                 c if c.is_ascii() => out.push(c),
                 _ => out.push('?'),
             }

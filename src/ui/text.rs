@@ -357,6 +357,6 @@ mod tests {
             assert_eq!(duration(Duration::from_secs_f64(us / 1e6)), text);
         }
         assert_eq!(span(Duration::from_secs(30)), "30 s");
-        assert_eq!(span(Duration::from_secs(86_400)), "24 h");
+        assert_eq!(span(Duration::from_hours(24)), "24 h");
     }
 }

@@ -149,11 +149,9 @@ impl Theme {
 
     fn modifier(self, role: Role) -> Modifier {
         match role {
-            Role::Figure | Role::Focus | Role::Key | Role::Warn => Modifier::BOLD,
             Role::Alarm if self.is_mono() => Modifier::BOLD.union(Modifier::UNDERLINED),
-            Role::Alarm => Modifier::BOLD,
             Role::Badge | Role::Selected if self.is_mono() => Modifier::REVERSED.union(Modifier::BOLD),
-            Role::Badge => Modifier::BOLD,
+            Role::Figure | Role::Focus | Role::Key | Role::Warn | Role::Alarm | Role::Badge => Modifier::BOLD,
             Role::Dim | Role::Frame | Role::Free if self.is_mono() => Modifier::DIM,
             _ => Modifier::empty(),
         }

@@ -133,13 +133,20 @@ mod tests {
             .collect()
     }
 
-    fn flat(v: u64) -> Option<(u64, u64)> {
-        Some((v, v))
+    fn flat(v: u64) -> (u64, u64) {
+        (v, v)
     }
 
     #[test]
     fn heights_gaps_and_spikes() {
-        let curve = [flat(80), flat(40), None, Some((10, 80)), flat(0), flat(1)];
+        let curve = [
+            Some(flat(80)),
+            Some(flat(40)),
+            None,
+            Some((10, 80)),
+            Some(flat(0)),
+            Some(flat(1)),
+        ];
         assert_eq!(
             drawn(GlyphSet::Block, &curve, 6, 2),
             ["█  ▒  ", "██ ▂ ▁".replace('▂', "█").as_str()]
@@ -149,13 +156,13 @@ mod tests {
 
     #[test]
     fn braille_fills_two_columns_a_cell() {
-        let curve = [flat(80), flat(40), None, flat(20)];
+        let curve = [Some(flat(80)), Some(flat(40)), None, Some(flat(20))];
         assert_eq!(drawn(GlyphSet::Braille, &curve, 2, 1), ["⣧⢀"]);
     }
 
     #[test]
     fn a_curve_longer_or_shorter_than_the_area_ends_at_the_right() {
-        let curve: Vec<_> = (0..20).map(|i| flat(if i == 19 { 80 } else { 0 })).collect();
+        let curve: Vec<_> = (0..20).map(|i| Some(flat(if i == 19 { 80 } else { 0 }))).collect();
         assert_eq!(drawn(GlyphSet::Block, &curve, 5, 1), ["    █"]);
         assert_eq!(drawn(GlyphSet::Block, &curve[18..], 5, 1), ["    █"]);
     }
