@@ -5,14 +5,18 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 thread_local! {
     static EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The first panic's message, for the loop.
-static FIRST: Mutex<Option<String>> = Mutex::new(None);
+/// There was a panic that nobody expected.
+static SEEN: AtomicBool = AtomicBool::new(false);
+
+/// How long the end of the program may take after a panic: a terminal that takes nothing holds whoever prints on it.
+const LAST_WAIT: Duration = Duration::from_secs(3);
 
 /// Installs the hook. `restore` puts the terminal back; it may be called from any thread and more than once.
 pub fn install(restore: fn()) {
@@ -21,19 +25,22 @@ pub fn install(restore: fn()) {
         if EXPECTED.get() {
             return;
         }
+        // Without another thread the end is as late as the terminal makes it.
+        let _ = std::thread::Builder::new().name("last wait".into()).spawn(|| {
+            std::thread::sleep(LAST_WAIT);
+            std::process::exit(101);
+        });
         restore();
-        let mut first = FIRST.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if first.is_none() {
-            *first = Some(info.to_string());
-        }
-        drop(first);
+        tracing::error!("{info}");
         before(info);
+        // Last, since the loop ends the process when it sees this.
+        SEEN.store(true, Ordering::SeqCst);
     }));
 }
 
-/// The message of a panic that was not expected, if there was one.
-pub fn seen() -> Option<String> {
-    FIRST.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+/// Was there a panic that was not expected? Its message is printed and logged.
+pub fn seen() -> bool {
+    SEEN.load(Ordering::SeqCst)
 }
 
 /// Runs `f` and turns a panic into its message, without a word on the screen.

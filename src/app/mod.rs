@@ -20,6 +20,7 @@ pub mod action;
 pub mod outcome;
 pub mod panels;
 pub mod run;
+pub mod signals;
 pub mod sizes;
 pub mod strip;
 pub mod table;

@@ -6,15 +6,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossterm::event::{Event as TerminalEvent, EventStream};
-use futures_util::StreamExt;
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::terminal::{Screen, restore};
+use super::signals::{self, Caught, Signals};
+use super::terminal::{Screen, input, restore};
 use super::{App, Effect, Event, Setup};
 use crate::attach::ProcRoot;
 use crate::boot::{self, Found};
@@ -44,8 +43,8 @@ type Tables = watch::Receiver<Option<Arc<ProcessTable>>>;
 /// How the loop ended.
 enum End {
     Quit,
-    Signal(SignalKind),
-    Panic(String),
+    Signal(u8),
+    Panic,
     Refused(String),
 }
 
@@ -62,8 +61,13 @@ pub fn run(options: &Options, spec: SimSpec, setup: worker::Setup) -> anyhow::Re
         .max_blocking_threads(8)
         .build()?;
     let end = runtime.block_on(async {
+        // Signals first, then what can be refused, then the terminal.
+        let signals = Signals::register()?;
+        let keys = input::terminal()?;
         let mut screen = Screen::open()?;
-        let end = Dashboard::new(options, spec, setup).live(&mut screen).await;
+        let mut dashboard = Dashboard::new(options, spec, setup);
+        let end = dashboard.live(&mut screen, signals, input::start(keys)?).await;
+        // The terminal goes back before anything else is given back, which may take its time.
         drop(screen);
         end
     });
@@ -71,39 +75,9 @@ pub fn run(options: &Options, spec: SimSpec, setup: worker::Setup) -> anyhow::Re
     runtime.shutdown_background();
     match end? {
         End::Quit => Ok(0),
-        End::Signal(kind) => Ok(128 + kind.as_raw_value() as u8),
-        End::Panic(text) => {
-            tracing::error!("{text}");
-            Ok(101)
-        }
+        End::Signal(code) => Ok(code),
+        End::Panic => Ok(101),
         End::Refused(text) => Err(anyhow::Error::msg(text)),
-    }
-}
-
-struct Signals([(SignalKind, Signal); 3], Signal);
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        let on = |kind: SignalKind| signal(kind).map(|s| (kind, s));
-        Ok(Signals(
-            [
-                on(SignalKind::terminate())?,
-                on(SignalKind::interrupt())?,
-                on(SignalKind::hangup())?,
-            ],
-            signal(SignalKind::from_raw(nix::libc::SIGTSTP))?,
-        ))
-    }
-
-    /// The next signal; `None` asks to suspend.
-    async fn next(&mut self) -> Option<SignalKind> {
-        let Signals([(ka, a), (kb, b), (kc, c)], stop) = self;
-        tokio::select! {
-            _ = a.recv() => Some(*ka),
-            _ = b.recv() => Some(*kb),
-            _ = c.recv() => Some(*kc),
-            _ = stop.recv() => None,
-        }
     }
 }
 
@@ -126,8 +100,6 @@ struct Dashboard {
     stopped: Vec<u32>,
     /// Commands typed before the driver was found.
     waiting: Vec<Command>,
-    /// The reader of the terminal's input; none while we are suspended.
-    keys: Option<EventStream>,
     drawn: Option<View>,
     drawn_at: Instant,
     dirty: bool,
@@ -170,44 +142,40 @@ impl Dashboard {
             reading: None,
             stopped: Vec::new(),
             waiting: Vec::new(),
-            keys: None,
             drawn: None,
             drawn_at: Instant::now(),
             dirty: true,
         }
     }
 
-    async fn live(&mut self, screen: &mut Screen) -> io::Result<End> {
+    async fn live(
+        &mut self,
+        screen: &mut Screen,
+        mut signals: Signals,
+        mut keys: mpsc::Receiver<KeyEvent>,
+    ) -> io::Result<End> {
         self.draw(screen)?;
-        let mut signals = Signals::new()?;
-        self.keys = Some(EventStream::new());
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
-            if let Some(text) = panics::seen() {
-                return Ok(End::Panic(text));
+            if panics::seen() {
+                return Ok(End::Panic);
             }
             let frame_at = self.drawn_at + FRAME;
             let event = tokio::select! {
                 biased;
-                kind = signals.next() => {
-                    if let Some(kind) = kind {
-                        return Ok(End::Signal(kind));
+                caught = signals.next() => {
+                    match caught {
+                        Caught::End(code) => return Ok(End::Signal(code)),
+                        Caught::Suspend => self.suspend(screen)?,
+                        Caught::Resized => self.redraw(screen)?,
                     }
-                    self.suspend(screen)?;
                     continue;
                 }
-                event = next_key(self.keys.as_mut()) => match event {
-                    Some(Ok(TerminalEvent::Key(key))) => Event::Key(key),
-                    Some(Ok(TerminalEvent::Resize(..))) => {
-                        screen.resize()?;
-                        self.drawn = None;
-                        self.dirty = true;
-                        continue;
-                    }
-                    Some(Ok(_)) => continue,
+                key = keys.recv() => match key {
+                    Some(key) => Event::Key(key),
                     // The terminal is gone: nobody can read a sentence about it.
-                    Some(Err(_)) | None => return Ok(End::Signal(SignalKind::hangup())),
+                    None => return Ok(End::Signal(signals::exit_code(nix::libc::SIGHUP))),
                 },
                 outcome = next_outcome(self.worker.as_mut()) => {
                     let state = self.worker.as_ref().map(Worker::latest).unwrap_or_default();
@@ -235,7 +203,7 @@ impl Dashboard {
                     }
                     continue;
                 }
-                () = sleep_until(frame_at), if self.dirty => {
+                () = drawable(screen, frame_at), if self.dirty => {
                     self.draw(screen)?;
                     continue;
                 }
@@ -271,10 +239,7 @@ impl Dashboard {
             match effect {
                 Effect::Quit => return Ok(Some(End::Quit)),
                 Effect::Suspend => self.suspend(screen)?,
-                Effect::Redraw => {
-                    screen.resize()?;
-                    self.drawn = None;
-                }
+                Effect::Redraw => self.redraw(screen)?,
                 Effect::Send(command) => self.send(command),
                 Effect::Watch(pid) => self.watch(pid),
                 Effect::Table(on) => {
@@ -408,22 +373,27 @@ impl Dashboard {
         Ok(())
     }
 
-    /// Ctrl-Z: the reader of keys goes first, since it would keep the terminal's input.
+    /// The next frame is drawn from an empty screen of the size that the terminal has now.
+    fn redraw(&mut self, screen: &mut Screen) -> io::Result<()> {
+        screen.resize()?;
+        self.drawn = None;
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Ctrl-Z.
     fn suspend(&mut self, screen: &mut Screen) -> io::Result<()> {
-        self.keys = None;
         screen.suspend()?;
-        self.keys = Some(EventStream::new());
         self.drawn = None;
         self.dirty = true;
         Ok(())
     }
 }
 
-async fn next_key(keys: Option<&mut EventStream>) -> Option<io::Result<TerminalEvent>> {
-    match keys {
-        Some(keys) => keys.next().await,
-        None => pending().await,
-    }
+/// Resolves when the next frame is due and the terminal has taken the one before.
+async fn drawable(screen: &Screen, due: Instant) {
+    sleep_until(due).await;
+    screen.written().await;
 }
 
 async fn next_outcome(worker: Option<&mut Worker>) -> worker::Outcome {

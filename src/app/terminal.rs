@@ -1,59 +1,61 @@
 //! The terminal: taken, drawn on, given back on every way out (design rule 12, AC-22), and sent nothing when nothing
-//! changed (AC-27).
+//! changed (AC-27). A terminal that takes no bytes delays nothing but its own frames ([`writer`]).
 
-use std::io::{self, BufWriter, Stdout};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
-use std::time::Duration;
+use std::io;
 
 use crossterm::cursor::{Hide, Show};
+use crossterm::queue;
+use crossterm::style::{Attribute, SetAttribute};
 use crossterm::terminal::{
     BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
     disable_raw_mode, enable_raw_mode,
 };
-use crossterm::{execute, queue};
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-/// True while the terminal is ours; the panic hook and the guard both give it back, once.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+pub mod input;
+pub mod keys;
+mod writer;
 
-/// Held while a frame is written, so that a panic in another thread does not give the terminal back in its middle.
-static WRITING: Mutex<()> = Mutex::new(());
+/// The largest area that is drawn on, in cells: a terminal may claim 65535 x 65535, which no memory holds.
+const LARGEST: (u16, u16) = (1000, 500);
 
-/// Gives the terminal back, if it is ours. May be called from any thread.
+/// Gives the terminal back, if it is ours, within a second. May be called from any thread.
 pub fn restore() {
-    // A panic in the middle of a frame holds the lock itself, and a terminal that takes no bytes holds it for long:
-    // waiting has an end.
-    let mut lock = WRITING.try_lock();
-    for _ in 0..20 {
-        if !matches!(lock, Err(TryLockError::WouldBlock)) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-        lock = WRITING.try_lock();
-    }
-    if TAKEN.swap(false, Ordering::SeqCst) {
-        // Errors have nowhere to go: the terminal may be gone (SIGHUP).
-        let _ = execute!(io::stdout(), EndSynchronizedUpdate, LeaveAlternateScreen, Show);
-        let _ = disable_raw_mode();
-    }
+    let mut bytes = Vec::new();
+    // Writing to memory does not fail. The end of a frame that was given up in its middle comes first.
+    let _ = queue!(
+        bytes,
+        SetAttribute(Attribute::Reset),
+        EndSynchronizedUpdate,
+        LeaveAlternateScreen,
+        Show
+    );
+    writer::leave(
+        || {
+            // Errors have nowhere to go: the terminal may be gone (SIGHUP).
+            let _ = disable_raw_mode();
+        },
+        &bytes,
+    );
 }
 
 fn take() -> io::Result<()> {
     enable_raw_mode()?;
-    TAKEN.store(true, Ordering::SeqCst);
-    execute!(io::stdout(), EnterAlternateScreen, Hide)
+    let mut bytes = Vec::new();
+    queue!(bytes, EnterAlternateScreen, Hide)?;
+    writer::take(bytes).inspect_err(|_| {
+        let _ = disable_raw_mode();
+    })
 }
 
 /// The screen: two buffers and the way to the terminal.
 pub struct Screen {
-    backend: CrosstermBackend<BufWriter<Stdout>>,
     drawn: Buffer,
     next: Buffer,
-    /// Bytes are only known through the backend's writer; frames that were sent are counted here.
-    pub frames: u64,
+    /// The next frame starts from an empty screen.
+    clear: bool,
 }
 
 impl Screen {
@@ -61,10 +63,9 @@ impl Screen {
     pub fn open() -> io::Result<Screen> {
         take()?;
         let mut screen = Screen {
-            backend: CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout())),
             drawn: Buffer::empty(Rect::ZERO),
             next: Buffer::empty(Rect::ZERO),
-            frames: 0,
+            clear: true,
         };
         screen.resize()?;
         Ok(screen)
@@ -78,14 +79,28 @@ impl Screen {
     /// Asks the terminal for its size and makes the next frame a full one.
     pub fn resize(&mut self) -> io::Result<()> {
         let (width, height) = crossterm::terminal::size()?;
-        let area = Rect::new(0, 0, width, height);
+        let area = Rect::new(0, 0, width.min(LARGEST.0), height.min(LARGEST.1));
         self.drawn = Buffer::empty(area);
         self.next = Buffer::empty(area);
-        queue!(self.backend, Clear(ClearType::All))?;
+        self.clear = true;
         Ok(())
     }
 
-    /// Draws one frame: only changed cells are sent, in one synchronised update; nothing at all when no cell changed.
+    /// True when a frame may be drawn: none is on its way. Frames are not queued.
+    pub fn ready(&self) -> bool {
+        writer::ready()
+    }
+
+    /// Resolves when [`Screen::ready`].
+    pub async fn written(&self) {
+        writer::written().await;
+    }
+
+    /// Draws one frame: only changed cells are sent, in one synchronised update; nothing at all when no cell changed. Does
+    /// not wait for the terminal.
+    ///
+    /// # Errors
+    /// An earlier frame could not be written.
     pub fn draw(&mut self, paint: impl FnOnce(&mut Buffer)) -> io::Result<()> {
         self.next.reset();
         paint(&mut self.next);
@@ -93,17 +108,17 @@ impl Screen {
         if changes.is_empty() {
             return Ok(());
         }
-        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-        if !TAKEN.load(Ordering::SeqCst) {
-            // A panic elsewhere gave the terminal back; the loop is about to notice.
-            return Ok(());
+        let mut bytes = Vec::new();
+        queue!(bytes, BeginSynchronizedUpdate)?;
+        if self.clear {
+            queue!(bytes, Clear(ClearType::All))?;
         }
-        queue!(self.backend, BeginSynchronizedUpdate)?;
-        self.backend.draw(changes.into_iter())?;
-        queue!(self.backend, EndSynchronizedUpdate)?;
-        io::Write::flush(&mut self.backend)?;
-        std::mem::swap(&mut self.drawn, &mut self.next);
-        self.frames += 1;
+        CrosstermBackend::new(&mut bytes).draw(changes.into_iter())?;
+        queue!(bytes, EndSynchronizedUpdate)?;
+        if writer::frame(bytes)? {
+            self.clear = false;
+            std::mem::swap(&mut self.drawn, &mut self.next);
+        }
         Ok(())
     }
 

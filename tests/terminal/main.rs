@@ -3,6 +3,7 @@
 
 use nix::sys::signal::Signal;
 
+mod hostile;
 mod session;
 
 use session::Session;

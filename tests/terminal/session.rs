@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ pub struct Session {
     keys: Box<dyn Write + Send>,
     screen: Arc<Mutex<vt100::Parser>>,
     bytes: Arc<AtomicUsize>,
+    held: Arc<AtomicBool>,
     before: Termios,
     /// Its log and state go here.
     _state: tempfile::TempDir,
@@ -54,10 +55,30 @@ impl Session {
 
     /// The same with variables; an empty value removes one.
     pub fn with_env(width: u16, height: u16, args: &[&str], env: &[(&str, &str)]) -> Session {
-        let pair = native_pty_system().openpty(size(width, height)).unwrap();
-        let state = tempfile::tempdir().unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_alloctop"));
         command.args(args);
+        Session::launch(width, height, command, env, false)
+    }
+
+    /// Starts it in a terminal that takes nothing until [`Session::hold`] says otherwise.
+    pub fn stalled(width: u16, height: u16, args: &[&str]) -> Session {
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_alloctop"));
+        command.args(args);
+        Session::launch(width, height, command, &[], true)
+    }
+
+    /// Starts it with a terminal to write to and none to read from.
+    pub fn without_input(width: u16, height: u16, args: &[&str]) -> Session {
+        let mut command = CommandBuilder::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" </dev/null", env!("CARGO_BIN_EXE_alloctop")]);
+        command.args(args);
+        command.set_controlling_tty(false);
+        Session::launch(width, height, command, &[], false)
+    }
+
+    fn launch(width: u16, height: u16, mut command: CommandBuilder, env: &[(&str, &str)], held: bool) -> Session {
+        let pair = native_pty_system().openpty(size(width, height)).unwrap();
+        let state = tempfile::tempdir().unwrap();
         for name in [
             "NO_COLOR",
             "COLORTERM",
@@ -89,12 +110,15 @@ impl Session {
         let screen = Arc::new(Mutex::new(vt100::Parser::new(cells(height), cells(width), 0)));
         let bytes = Arc::new(AtomicUsize::new(0));
         let mut reader = pair.master.try_clone_reader().unwrap();
-        let (model, count) = (screen.clone(), bytes.clone());
+        let held = Arc::new(AtomicBool::new(held));
+        let (model, count, hold) = (screen.clone(), bytes.clone(), held.clone());
         std::thread::spawn(move || {
             let mut chunk = [0; 8192];
-            while let Ok(n) = reader.read(&mut chunk)
-                && n > 0
-            {
+            loop {
+                while hold.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                let Ok(n @ 1..) = reader.read(&mut chunk) else { break };
                 count.fetch_add(n, Ordering::SeqCst);
                 model.lock().unwrap().process(&chunk[..n]);
             }
@@ -105,6 +129,7 @@ impl Session {
             master: pair.master,
             screen,
             bytes,
+            held,
             before,
             _state: state,
         }
@@ -157,6 +182,30 @@ impl Session {
             .unwrap()
             .screen_mut()
             .set_size(cells(height), cells(width));
+    }
+
+    /// Changes the size that the terminal claims to have, not the one of the screen model.
+    pub fn claim(&self, width: u16, height: u16) {
+        self.master.resize(size(width, height)).unwrap();
+    }
+
+    /// Stops reading what the program writes, or goes on.
+    pub fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::SeqCst);
+    }
+
+    /// Waits until the program has taken the terminal; the screen may still be empty.
+    pub fn wait_taken(&self) {
+        let start = Instant::now();
+        while modes(self.master.as_ref()) == self.before {
+            assert!(start.elapsed() < PATIENCE, "the terminal is not taken");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Asserts that raw mode is off; what is on the screen of a stalled terminal is not known.
+    pub fn assert_cooked(&self) {
+        assert_eq!(modes(self.master.as_ref()), self.before, "terminal modes");
     }
 
     /// Sends a signal.
