@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use super::{Backend, Cli, Format, Options, Task, parse};
+use crate::allocator::Rules;
 use crate::attach::ProcRoot;
 use crate::once;
 use crate::reading::Reading;
@@ -85,12 +86,11 @@ fn dashboard(options: &Options) -> anyhow::Result<u8> {
         crate::boot::check_process(&ProcRoot::default(), *pid).map_err(anyhow::Error::msg)?;
     }
     // Bad settings are said before the screen is taken.
-    let conf = options
-        .alloc_conf
-        .clone()
-        .or_else(|| std::env::var("PYTORCH_ALLOC_CONF").ok())
-        .or_else(|| std::env::var("PYTORCH_CUDA_ALLOC_CONF").ok())
-        .unwrap_or_default();
+    let rules = options
+        .torch
+        .as_deref()
+        .map_or_else(|| Ok(Rules::default()), Rules::of)?;
+    let conf = options.alloc_conf.clone().unwrap_or_else(|| environment_conf(&rules));
     let setup = crate::worker::Setup::read(&conf, options.torch.as_deref())?;
     crate::app::run::run(options, spec, setup)
 }
@@ -210,4 +210,18 @@ fn doctor(options: &Options, format: Format) -> anyhow::Result<u8> {
     };
     print(text.as_bytes())?;
     Ok(report.exit_code())
+}
+
+/// The configuration that the environment gives: PyTorch takes the first of its variables that is set, even if it is empty;
+/// to 2.9 only the CUDA name (allocator-spec 1.4).
+fn environment_conf(rules: &Rules) -> String {
+    let names = [
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_HIP_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+    ];
+    let read = if rules.generic_config { &names[..] } else { &names[..1] };
+    read.iter()
+        .find_map(|name| std::env::var(name).ok())
+        .unwrap_or_default()
 }
