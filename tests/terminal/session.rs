@@ -76,7 +76,7 @@ impl Session {
         Session::launch(width, height, command, &[], false)
     }
 
-    fn launch(width: u16, height: u16, mut command: CommandBuilder, env: &[(&str, &str)], held: bool) -> Session {
+    fn launch(width: u16, height: u16, mut command: CommandBuilder, env: &[(&str, &str)], stalled: bool) -> Session {
         let pair = native_pty_system().openpty(size(width, height)).unwrap();
         let state = tempfile::tempdir().unwrap();
         for name in [
@@ -110,16 +110,16 @@ impl Session {
         let screen = Arc::new(Mutex::new(vt100::Parser::new(cells(height), cells(width), 0)));
         let bytes = Arc::new(AtomicUsize::new(0));
         let mut reader = pair.master.try_clone_reader().unwrap();
-        let held = Arc::new(AtomicBool::new(held));
-        let (model, count, hold) = (screen.clone(), bytes.clone(), held.clone());
+        let held = Arc::new(AtomicBool::new(stalled));
+        let (model, written, pause) = (screen.clone(), bytes.clone(), held.clone());
         std::thread::spawn(move || {
             let mut chunk = [0; 8192];
             loop {
-                while hold.load(Ordering::SeqCst) {
+                while pause.load(Ordering::SeqCst) {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 let Ok(n @ 1..) = reader.read(&mut chunk) else { break };
-                count.fetch_add(n, Ordering::SeqCst);
+                written.fetch_add(n, Ordering::SeqCst);
                 model.lock().unwrap().process(&chunk[..n]);
             }
         });

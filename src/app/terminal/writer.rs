@@ -29,35 +29,45 @@ struct Piece {
     frame: bool,
 }
 
+/// Whose terminal it is.
+#[derive(PartialEq, Eq)]
+enum Owner {
+    Others,
+    /// Ours: frames are taken.
+    Us,
+    /// A thread of ours is on the way out with it.
+    Leaving,
+}
+
+/// What the thread is writing.
+#[derive(PartialEq, Eq)]
+enum Flight {
+    Nothing,
+    Control,
+    Frame,
+    /// Something whose rest is not wanted any more.
+    GivenUp,
+}
+
 struct State {
     started: bool,
-    /// The terminal is ours: frames are taken.
-    taken: bool,
-    /// Somebody is on the way out with it.
-    leaving: bool,
+    owner: Owner,
     waiting: VecDeque<Piece>,
-    writing: bool,
-    /// A frame waits or is being written.
-    frame: bool,
-    /// The rest of the piece in flight is not wanted any more.
-    given_up: bool,
+    flight: Flight,
     failed: Option<io::ErrorKind>,
 }
 
 impl State {
     fn idle(&self) -> bool {
-        !self.writing && self.waiting.is_empty()
+        self.flight == Flight::Nothing && self.waiting.is_empty()
     }
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     started: false,
-    taken: false,
-    leaving: false,
+    owner: Owner::Others,
     waiting: VecDeque::new(),
-    writing: false,
-    frame: false,
-    given_up: false,
+    flight: Flight::Nothing,
     failed: None,
 });
 
@@ -72,11 +82,7 @@ fn lock() -> MutexGuard<'static, State> {
 }
 
 /// Waits until `done` or the time is over; true if done.
-fn wait<'a>(
-    state: MutexGuard<'a, State>,
-    patience: Duration,
-    done: fn(&State) -> bool,
-) -> (MutexGuard<'a, State>, bool) {
+fn wait(state: MutexGuard<'_, State>, patience: Duration, done: fn(&State) -> bool) -> (MutexGuard<'_, State>, bool) {
     let (state, _) = CHANGED
         .wait_timeout_while(state, patience, |state| !done(state))
         .unwrap_or_else(PoisonError::into_inner);
@@ -97,21 +103,21 @@ pub fn take(enter: Vec<u8>) -> io::Result<()> {
             .spawn(move || live(tty))?;
         state.started = true;
     }
-    state.taken = true;
+    state.owner = Owner::Us;
     push(&mut state, enter, false);
     Ok(())
 }
 
 fn push(state: &mut State, bytes: Vec<u8>, frame: bool) {
     state.waiting.push_back(Piece { bytes, frame });
-    state.frame |= frame;
     CHANGED.notify_all();
 }
 
 /// True when the next frame would be written at once. While a frame is on its way there is no second one behind it: the
 /// difference to the screen is taken when the way is free.
 pub fn ready() -> bool {
-    !lock().frame
+    let state = lock();
+    state.flight != Flight::Frame && !state.waiting.iter().any(|piece| piece.frame)
 }
 
 /// Resolves when [`ready`].
@@ -130,7 +136,7 @@ pub fn frame(bytes: Vec<u8>) -> io::Result<bool> {
     if let Some(kind) = state.failed {
         return Err(kind.into());
     }
-    if !state.taken {
+    if state.owner != Owner::Us {
         return Ok(false);
     }
     push(&mut state, bytes, true);
@@ -141,13 +147,14 @@ pub fn frame(bytes: Vec<u8>) -> io::Result<bool> {
 /// then `leave` gets its time. A stalled terminal loses what it has not read, so that `leave` is what it reads next.
 pub fn leave(cooked: impl FnOnce(), leave: &[u8]) {
     let mut state = lock();
-    if !state.taken {
+    if state.owner != Owner::Us {
         // Another thread is at it: it must be over before the process ends.
-        drop(wait(state, PATIENCE + 2 * LAST_PATIENCE, |state| !state.leaving));
+        drop(wait(state, PATIENCE + 2 * LAST_PATIENCE, |state| {
+            state.owner != Owner::Leaving
+        }));
         return;
     }
-    state.taken = false;
-    state.leaving = true;
+    state.owner = Owner::Leaving;
     let (state, arrived) = wait(state, PATIENCE, State::idle);
     drop(state);
     cooked();
@@ -163,15 +170,18 @@ pub fn leave(cooked: impl FnOnce(), leave: &[u8]) {
         push(&mut state, leave.to_vec(), false);
         (state, _) = wait(state, LAST_PATIENCE, State::idle);
     }
-    state.leaving = false;
+    state.owner = Owner::Others;
     CHANGED.notify_all();
 }
 
-/// Discards what is not written, and what the terminal has not read. Linux does not wake a writer that waits for the room so made, but it wakes
-/// one when output is stopped and started. Errors have nowhere to go: the terminal may be gone (SIGHUP).
+/// Discards what is not written, and what the terminal has not read. Linux does not wake a writer that waits for the room
+/// so made, but it wakes one when output is stopped and started. Errors have nowhere to go: the terminal may be gone
+/// (SIGHUP).
 fn discard(state: &mut State) {
     state.waiting.clear();
-    state.given_up = state.writing;
+    if state.flight != Flight::Nothing {
+        state.flight = Flight::GivenUp;
+    }
     let tty = io::stdout();
     let _ = tcflush(&tty, FlushArg::TCOFLUSH);
     let _ = tcflow(&tty, FlowArg::TCOOFF);
@@ -188,17 +198,15 @@ fn live(mut tty: File) {
             }
             state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
-        state.writing = true;
-        state.given_up = false;
+        state.flight = if piece.frame { Flight::Frame } else { Flight::Control };
         drop(state);
         let result = write(&mut tty, &piece.bytes);
         let mut state = lock();
-        state.writing = false;
+        state.flight = Flight::Nothing;
         if let Err(error) = result {
             state.failed = Some(error.kind());
         }
         if piece.frame {
-            state.frame = false;
             WRITTEN.notify_one();
         }
         CHANGED.notify_all();
@@ -209,7 +217,7 @@ fn write(tty: &mut File, bytes: &[u8]) -> io::Result<()> {
     for chunk in bytes.chunks(CHUNK) {
         let mut rest = chunk;
         while !rest.is_empty() {
-            if lock().given_up {
+            if lock().flight == Flight::GivenUp {
                 return Ok(());
             }
             match tty.write(rest) {
