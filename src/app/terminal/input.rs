@@ -1,4 +1,4 @@
-//! Bytes of the terminal become keys, on a thread of their own. The library's reader is not used: after an incomplete
+//! Bytes of the terminal become keys, on a thread of their own. Crossterm's reader is not used: after an incomplete
 //! sequence (`ESC [ ?`) crossterm 0.29 reads a blocking terminal once more (`event/source/unix/mio.rs`) and keeps what
 //! comes for the sequence's end, so that no key acts any more.
 
