@@ -1,5 +1,5 @@
 //! From the bytes of a terminal to keys. The library `termina` knows the sequences; here stands what it leaves open:
-//! Ctrl-C and silence end any sequence, and what is no key (mouse, focus, paste, answers to questions of an earlier
+//! Ctrl-C, ESC and silence end any sequence, and what is no key (mouse, focus, paste, answers to questions of an earlier
 //! program) is swallowed, not typed.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -32,19 +32,18 @@ impl Parser {
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<KeyEvent> {
         let mut keys = Vec::new();
         for &byte in bytes {
-            // It gets through whatever stands before it; the library would take it as a part of that.
-            if byte == CTRL_C || self.kept >= LONGEST {
-                *self = Self::default();
+            // Both end what stands before them. The library would take them as a part of that, and type what follows: the
+            // D of a cursor key after a sequence that was cut off.
+            if matches!(byte, ESCAPE | CTRL_C) || self.kept >= LONGEST {
+                keys.extend(self.silence());
             }
-            if byte == ESCAPE {
-                // Escape and a key's sequence in one read: of two ESC the library makes one Escape and types the rest.
-                keys.extend(self.parse(&[], false));
+            match byte {
+                // Strings for a terminal that the library does not know (APC, PM, SOS) are read as OSC.
+                b'_' | b'^' | b'X' if self.last == ESCAPE => keys.extend(self.parse(b"]", true)),
+                // The end of a string.
+                b'\\' if self.last == ESCAPE => *self = Self::default(),
+                _ => keys.extend(self.parse(&[byte], true)),
             }
-            keys.extend(match byte {
-                // Strings for a terminal that the library does not know (APC, PM, SOS) end as OSC does.
-                b'_' | b'^' | b'X' if self.last == ESCAPE => self.parse(b"]", true),
-                _ => self.parse(&[byte], true),
-            });
             self.last = byte;
         }
         keys
@@ -208,7 +207,18 @@ mod tests {
             let mut parser = Parser::default();
             parser.feed(beginning.as_bytes());
             let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-            assert_eq!(parser.feed(b"\x03"), [control_c], "{beginning:?} and Ctrl-C");
+            assert_eq!(
+                parser.feed(b"\x03").last(),
+                Some(&control_c),
+                "{beginning:?} and Ctrl-C"
+            );
+            parser.feed(beginning.as_bytes());
+            let left = KeyEvent::new(KeyCode::Left, KeyModifiers::NONE);
+            let keys = parser.feed(b"\x1b[D");
+            assert!(
+                keys.ends_with(&[left]) && keys.iter().all(|k| *k == left || k.code == KeyCode::Esc),
+                "{keys:?}"
+            );
             parser.feed(beginning.as_bytes());
             parser.silence();
             assert_eq!(parser.feed(b"q"), [Q], "{beginning:?}, silence, q");
