@@ -17,6 +17,7 @@ use crate::units::Bytes;
 use crate::worker::{BlockKey, Command, Dtype, Outcome, Shape, State};
 
 pub mod action;
+pub mod key;
 pub mod outcome;
 pub mod panels;
 pub mod run;
