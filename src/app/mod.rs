@@ -17,9 +17,13 @@ use crate::units::Bytes;
 use crate::worker::{BlockKey, Command, Dtype, Outcome, Shape, State};
 
 pub mod action;
+mod dialogs;
 pub mod key;
 pub mod outcome;
+mod overlays;
+mod own;
 pub mod panels;
+mod report;
 pub mod run;
 pub mod signals;
 pub mod sizes;
