@@ -18,6 +18,8 @@ use crate::worker::{BlockKey, Command, Dtype, Outcome, Shape, State};
 
 pub mod action;
 mod dialogs;
+mod filter;
+mod job_tree;
 pub mod key;
 pub mod outcome;
 mod overlays;

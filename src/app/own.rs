@@ -16,8 +16,7 @@ impl App {
     /// the block that the answer brings; so does everything behind it.
     pub(super) fn own_action(&mut self, action: Action) -> Vec<Effect> {
         let shape = self.sizes.shape().clone();
-        let about_a_block = matches!(action, Action::Delete | Action::RecordAndDelete);
-        if !self.held.is_empty() || (about_a_block && self.outstanding > 0) {
+        if !self.held.is_empty() || (is_about_a_block(action) && self.outstanding > 0) {
             if self.held.len() < HELD {
                 self.held.push_back(Held { action, shape });
             }
@@ -30,8 +29,7 @@ impl App {
     pub(super) fn release_held(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
         while let Some(next) = self.held.front() {
-            let about_a_block = matches!(next.action, Action::Delete | Action::RecordAndDelete);
-            if about_a_block && self.outstanding > 0 {
+            if is_about_a_block(next.action) && self.outstanding > 0 {
                 break;
             }
             if let Some(Held { action, shape }) = self.held.pop_front() {
@@ -113,4 +111,9 @@ impl App {
         self.outstanding += 1;
         vec![Effect::Send(Command::ResetPeaks)]
     }
+}
+
+/// Is this key about the selected block or the newest?
+fn is_about_a_block(action: Action) -> bool {
+    matches!(action, Action::Delete | Action::RecordAndDelete)
 }

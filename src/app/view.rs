@@ -160,23 +160,8 @@ impl App {
                 bytes: l.bytes.value().map(|b| b.0),
             })
             .collect();
+        lines.extend(remainder(&bill));
         let mut notes = Vec::new();
-        if let Some(rest) = bill.unexplained {
-            lines.push(BillLine {
-                role: Role::Unexplained,
-                label: "unexplained".into(),
-                text: signed(rest),
-                bytes: u64::try_from(rest.0).ok(),
-            });
-        } else if let Some(rest) = bill.rest() {
-            let unknown: Vec<&str> = bill.unknown().map(LineKind::word).collect();
-            lines.push(BillLine {
-                role: Role::Unexplained,
-                label: format!("{} and unexplained", unknown.join(", ")),
-                text: signed(rest),
-                bytes: u64::try_from(rest.0).ok(),
-            });
-        }
         if bill.moving {
             notes.push("moving".to_string());
         }
@@ -296,6 +281,22 @@ impl App {
         let (text, _) = self.hint.as_ref()?;
         Some(Piece::new(text.clone(), Role::Warn))
     }
+}
+
+/// The line of what no other line accounts for; lines that are unknown are in it and named.
+fn remainder(bill: &Bill) -> Option<BillLine> {
+    let (rest, label) = if let Some(rest) = bill.unexplained {
+        (rest, "unexplained".to_string())
+    } else {
+        let unknown: Vec<&str> = bill.unknown().map(LineKind::word).collect();
+        (bill.rest()?, format!("{} and unexplained", unknown.join(", ")))
+    };
+    Some(BillLine {
+        role: Role::Unexplained,
+        label,
+        text: signed(rest),
+        bytes: u64::try_from(rest.0).ok(),
+    })
 }
 
 /// A signed amount as a figure of the bill: the plus is the joint before it.
