@@ -1,6 +1,6 @@
 //! Adaptors around a driver: each changes one thing and leaves the rest to the driver inside.
 
-/// The calls of [`Driver`], without its questions.
+/// The calls of [`Driver`](super::Driver), without its questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     /// cuMemAlloc.
