@@ -1,7 +1,9 @@
 //! The one table of actions: it feeds the keymap, the help pane, the footer, the README's key table and the test that
 //! each key does what it says (design rule 8; habits behind the choices: acceptance, "Keys").
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{KeyEvent, KeyModifiers};
+
+use super::key::Key;
 
 /// What a key can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -166,348 +168,72 @@ const fn entry(
 }
 
 /// Every action, in the order of the footer and the help.
+// rustfmt would give each field of an entry a line of its own: a table reads best as a table.
+#[rustfmt::skip]
 pub const TABLE: &[Entry] = &[
-    entry(
-        Action::AllocGpu,
-        &["g", "a"],
-        Where::Own,
-        Some("GPU"),
-        "allocate a block on the GPU",
-    ),
-    entry(
-        Action::AllocCpu,
-        &["c"],
-        Where::Own,
-        Some("CPU"),
-        "allocate a block in host memory",
-    ),
-    entry(
-        Action::Delete,
-        &["d"],
-        Where::Own,
-        Some("del"),
-        "delete the selected block, else the newest",
-    ),
+    entry(Action::AllocGpu, &["g", "a"], Where::Own, Some("GPU"), "allocate a block on the GPU"),
+    entry(Action::AllocCpu, &["c"], Where::Own, Some("CPU"), "allocate a block in host memory"),
+    entry(Action::Delete, &["d"], Where::Own, Some("del"), "delete the selected block, else the newest"),
     entry(Action::DeleteAll, &["D"], Where::Own, None, "delete all own blocks"),
-    entry(
-        Action::Flush,
-        &["f"],
-        Where::Own,
-        Some("flush"),
-        "flush: give the cache back to the driver (empty_cache)",
-    ),
-    entry(
-        Action::Smaller,
-        &["["],
-        Where::Own,
-        Some("size"),
-        "a smaller next block",
-    ),
+    entry(Action::Flush, &["f"], Where::Own, Some("flush"), "flush: give the cache back to the driver (empty_cache)"),
+    entry(Action::Smaller, &["["], Where::Own, Some("size"), "a smaller next block"),
     entry(Action::Larger, &["]"], Where::Own, None, "a larger next block"),
-    entry(
-        Action::Stream,
-        &["S"],
-        Where::Own,
-        None,
-        "the next stream becomes the current one",
-    ),
-    entry(
-        Action::RecordAndDelete,
-        &["r"],
-        Where::Own,
-        None,
-        "record_stream on another stream, then delete: the block stays pending while that stream is busy",
-    ),
-    entry(
-        Action::BusyStream,
-        &["n"],
-        Where::Own,
-        None,
-        "give a side stream work for some seconds",
-    ),
-    entry(
-        Action::OutOfMemory,
-        &["o"],
-        Where::Own,
-        None,
-        "run out of memory on purpose (memory fraction; within the budget)",
-    ),
-    entry(
-        Action::Configure,
-        &["p"],
-        Where::Own,
-        None,
-        "edit the allocator's configuration (a fresh allocator gets it)",
-    ),
-    entry(
-        Action::ResetPeaks,
-        &["R"],
-        Where::Everywhere,
-        None,
-        "new peak baseline (reset_peak_memory_stats on our own allocator)",
-    ),
-    entry(
-        Action::Pause,
-        &["Space", "Z"],
-        Where::Everywhere,
-        Some("pause"),
-        "pause the drawing; sampling goes on",
-    ),
-    entry(
-        Action::ZoomIn,
-        &["+"],
-        Where::Graphs,
-        None,
-        "zoom in: a shorter time axis",
-    ),
-    entry(
-        Action::ZoomOut,
-        &["-"],
-        Where::Graphs,
-        Some("zoom"),
-        "zoom out: a longer time axis",
-    ),
-    entry(
-        Action::ZoomReset,
-        &["=", "`"],
-        Where::Graphs,
-        None,
-        "the default time axis, at now (ends a pause)",
-    ),
-    entry(
-        Action::Left,
-        &["Left", "h"],
-        Where::Graphs,
-        None,
-        "paused: back in time; live: the previous panel",
-    ),
-    entry(
-        Action::Right,
-        &["Right", "l"],
-        Where::Graphs,
-        None,
-        "paused: forward in time; live: the next panel",
-    ),
-    entry(
-        Action::Oldest,
-        &["Home"],
-        Where::Graphs,
-        None,
-        "the oldest sample, or the first row",
-    ),
-    entry(
-        Action::Newest,
-        &["End"],
-        Where::Graphs,
-        None,
-        "now (ends a pause), or the last row",
-    ),
+    entry(Action::Stream, &["S"], Where::Own, None, "the next stream becomes the current one"),
+    entry(Action::RecordAndDelete, &["r"], Where::Own, None,
+        "record_stream on another stream, then delete: the block stays pending while that stream is busy"),
+    entry(Action::BusyStream, &["n"], Where::Own, None, "give a side stream work for some seconds"),
+    entry(Action::OutOfMemory, &["o"], Where::Own, None,
+        "run out of memory on purpose (memory fraction; within the budget)"),
+    entry(Action::Configure, &["p"], Where::Own, None,
+        "edit the allocator's configuration (a fresh allocator gets it)"),
+    entry(Action::ResetPeaks, &["R"], Where::Everywhere, None,
+        "new peak baseline (reset_peak_memory_stats on our own allocator)"),
+    entry(Action::Pause, &["Space", "Z"], Where::Everywhere, Some("pause"), "pause the drawing; sampling goes on"),
+    entry(Action::ZoomIn, &["+"], Where::Graphs, None, "zoom in: a shorter time axis"),
+    entry(Action::ZoomOut, &["-"], Where::Graphs, Some("zoom"), "zoom out: a longer time axis"),
+    entry(Action::ZoomReset, &["=", "`"], Where::Graphs, None, "the default time axis, at now (ends a pause)"),
+    entry(Action::Left, &["Left", "h"], Where::Graphs, None, "paused: back in time; live: the previous panel"),
+    entry(Action::Right, &["Right", "l"], Where::Graphs, None, "paused: forward in time; live: the next panel"),
+    entry(Action::Oldest, &["Home"], Where::Graphs, None, "the oldest sample, or the first row"),
+    entry(Action::Newest, &["End"], Where::Graphs, None, "now (ends a pause), or the last row"),
     entry(Action::Panel(1), &["1"], Where::Everywhere, None, "CPU RAM alone"),
     entry(Action::Panel(2), &["2"], Where::Everywhere, None, "driver VRAM alone"),
     entry(Action::Panel(3), &["3"], Where::Everywhere, None, "allocated alone"),
     entry(Action::Panel(4), &["4"], Where::Everywhere, None, "reserved alone"),
     entry(Action::AllPanels, &["0"], Where::Everywhere, None, "all four panels"),
-    entry(
-        Action::Expand,
-        &["e"],
-        Where::Graphs,
-        None,
-        "the panel with the focus alone, or all again",
-    ),
-    entry(
-        Action::NextArea,
-        &["Tab"],
-        Where::Everywhere,
-        None,
-        "the next area gets the focus",
-    ),
-    entry(
-        Action::PreviousArea,
-        &["S-Tab"],
-        Where::Everywhere,
-        None,
-        "the previous area gets the focus",
-    ),
-    entry(
-        Action::Scale,
-        &["y"],
-        Where::Graphs,
-        Some("scale"),
-        "y scale: auto, fixed to the total, log",
-    ),
+    entry(Action::Expand, &["e"], Where::Graphs, None, "the panel with the focus alone, or all again"),
+    entry(Action::NextArea, &["Tab"], Where::Everywhere, None, "the next area gets the focus"),
+    entry(Action::PreviousArea, &["S-Tab"], Where::Everywhere, None, "the previous area gets the focus"),
+    entry(Action::Scale, &["y"], Where::Graphs, Some("scale"), "y scale: auto, fixed to the total, log"),
     entry(Action::RowUp, &["Up", "k"], Where::Everywhere, None, "a row up"),
     entry(Action::RowDown, &["Down", "j"], Where::Everywhere, None, "a row down"),
     entry(Action::PageUp, &["PgUp"], Where::Everywhere, None, "ten rows up"),
     entry(Action::PageDown, &["PgDn"], Where::Everywhere, None, "ten rows down"),
-    entry(
-        Action::Mark,
-        &["m"],
-        Where::Everywhere,
-        None,
-        "drop a mark on the time axis",
-    ),
+    entry(Action::Mark, &["m"], Where::Everywhere, None, "drop a mark on the time axis"),
     entry(Action::NextDevice, &["v"], Where::Everywhere, None, "the next GPU"),
-    entry(
-        Action::Strip,
-        &["b"],
-        Where::Everywhere,
-        Some("blocks"),
-        "the block strip: segments drawn to scale",
-    ),
-    entry(
-        Action::Table,
-        &["x"],
-        Where::Everywhere,
-        Some("processes"),
-        "the process table",
-    ),
-    entry(
-        Action::Watch,
-        &["Enter"],
-        Where::Table,
-        None,
-        "on a row: watch this process, the four panels become its own (on our own row: back to ours); on the strip: a block's history; on a graph: that panel alone",
-    ),
-    entry(
-        Action::ToggleReading,
-        &["A"],
-        Where::Table,
-        None,
-        "stop or resume reading this process's allocator",
-    ),
-    entry(
-        Action::Signal,
-        &["F9", "Del"],
-        Where::Others,
-        None,
-        "signal dialog for this process (asks first; SIGTERM first)",
-    ),
-    entry(
-        Action::Filter,
-        &["/", "F3", "F4", "\\"],
-        Where::Table,
-        None,
-        "filter the rows as you type; a regular expression after ~",
-    ),
-    entry(
-        Action::Sort,
-        &["F6", "s"],
-        Where::Table,
-        None,
-        "sort by the next column",
-    ),
+    entry(Action::Strip, &["b"], Where::Everywhere, Some("blocks"), "the block strip: segments drawn to scale"),
+    entry(Action::Table, &["x"], Where::Everywhere, Some("processes"), "the process table"),
+    entry(Action::Watch, &["Enter"], Where::Table, None,
+        "on a row: watch this process, the four panels become its own (on our own row: back to ours); on the strip: a block's history; on a graph: that panel alone"),
+    entry(Action::ToggleReading, &["A"], Where::Table, None, "stop or resume reading this process's allocator"),
+    entry(Action::Signal, &["F9", "Del"], Where::Others, None,
+        "signal dialog for this process (asks first; SIGTERM first)"),
+    entry(Action::Filter, &["/", "F3", "F4", "\\"], Where::Table, None,
+        "filter the rows as you type; a regular expression after ~"),
+    entry(Action::Sort, &["F6", "s"], Where::Table, None, "sort by the next column"),
     entry(Action::ReverseSort, &["I"], Where::Table, None, "reverse the order"),
-    entry(
-        Action::Tree,
-        &["t", "F5"],
-        Where::Table,
-        None,
-        "parents and children as a tree",
-    ),
-    entry(
-        Action::User,
-        &["u"],
-        Where::Table,
-        None,
-        "one user's processes, or all again",
-    ),
-    entry(
-        Action::Write,
-        &["w"],
-        Where::Everywhere,
-        None,
-        "write to a file: snapshot, report, screen",
-    ),
-    entry(
-        Action::Explain,
-        &["i"],
-        Where::Everywhere,
-        None,
-        "explain: what each figure is",
-    ),
+    entry(Action::Tree, &["t", "F5"], Where::Table, None, "parents and children as a tree"),
+    entry(Action::User, &["u"], Where::Table, None, "one user's processes, or all again"),
+    entry(Action::Write, &["w"], Where::Everywhere, None, "write to a file: snapshot, report, screen"),
+    entry(Action::Explain, &["i"], Where::Everywhere, None, "explain: what each figure is"),
     entry(Action::Help, &["?", "F1"], Where::Everywhere, Some("help"), "this help"),
-    entry(
-        Action::Close,
-        &["Esc"],
-        Where::Everywhere,
-        None,
-        "close what is open: dialog, filter, table, strip, panel alone; never quits",
-    ),
-    entry(
-        Action::Redraw,
-        &["^L"],
-        Where::Everywhere,
-        None,
-        "draw everything again",
-    ),
-    entry(
-        Action::Suspend,
-        &["^Z"],
-        Where::Everywhere,
-        None,
-        "suspend (fg brings it back)",
-    ),
-    entry(
-        Action::Quit,
-        &["q", "F10", "^C"],
-        Where::Everywhere,
-        Some("quit"),
-        "quit: own blocks are freed, the terminal is restored (q closes an open dialog first)",
-    ),
+    entry(Action::Close, &["Esc"], Where::Everywhere, None,
+        "close what is open: dialog, filter, table, strip, panel alone; never quits"),
+    entry(Action::Redraw, &["^L"], Where::Everywhere, None, "draw everything again"),
+    entry(Action::Suspend, &["^Z"], Where::Everywhere, None, "suspend (fg brings it back)"),
+    entry(Action::Quit, &["q", "F10", "^C"], Where::Everywhere, Some("quit"),
+        "quit: own blocks are freed, the terminal is restored (q closes an open dialog first)"),
 ];
-
-/// A key as the table writes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// Which key.
-    pub code: KeyCode,
-    /// Held with Control.
-    pub control: bool,
-}
-
-impl Key {
-    /// Reads the table's notation: a character, `^C`, `F10`, `Space`, `S-Tab`, ...
-    pub fn parse(text: &str) -> Option<Key> {
-        let plain = |code| Some(Key { code, control: false });
-        let mut chars = text.chars();
-        match (chars.next()?, chars.next()) {
-            (c, None) => return plain(KeyCode::Char(c)),
-            ('^', Some(c)) => {
-                return Some(Key {
-                    code: KeyCode::Char(c.to_ascii_lowercase()),
-                    control: true,
-                });
-            }
-            ('F', Some('0'..='9')) => return plain(KeyCode::F(text[1..].parse().ok()?)),
-            _ => {}
-        }
-        plain(match text {
-            "Space" => KeyCode::Char(' '),
-            "Enter" => KeyCode::Enter,
-            "Esc" => KeyCode::Esc,
-            "Tab" => KeyCode::Tab,
-            "S-Tab" => KeyCode::BackTab,
-            "Left" => KeyCode::Left,
-            "Right" => KeyCode::Right,
-            "Up" => KeyCode::Up,
-            "Down" => KeyCode::Down,
-            "Home" => KeyCode::Home,
-            "End" => KeyCode::End,
-            "PgUp" => KeyCode::PageUp,
-            "PgDn" => KeyCode::PageDown,
-            "Del" => KeyCode::Delete,
-            _ => return None,
-        })
-    }
-
-    /// The key of a terminal event; Shift is already in the character.
-    pub fn of(event: &KeyEvent) -> Key {
-        Key {
-            code: event.code,
-            control: event.modifiers.contains(KeyModifiers::CONTROL),
-        }
-    }
-}
 
 /// The entry that a key event asks for.
 pub fn lookup(event: &KeyEvent) -> Option<&'static Entry> {
@@ -543,6 +269,8 @@ pub fn markdown() -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+
+    use crossterm::event::KeyCode;
 
     use super::*;
 

@@ -17,8 +17,15 @@ use crate::units::Bytes;
 use crate::worker::{BlockKey, Command, Dtype, Outcome, Shape, State};
 
 pub mod action;
+mod dialogs;
+mod filter;
+mod job_tree;
+pub mod key;
 pub mod outcome;
+mod overlays;
+mod own;
 pub mod panels;
+mod report;
 pub mod run;
 pub mod signals;
 pub mod sizes;

@@ -1,16 +1,15 @@
 //! The loop: signals, keys, outcomes and samples become events; effects are performed; the screen is drawn when something
 //! changed, at most 30 times a second (design rules 7 and 9). Nothing here blocks.
 
-use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::signals::{self, Caught, Signals};
 use super::terminal::{Screen, input, restore};
@@ -24,21 +23,20 @@ use crate::driver::sim::SimSpec;
 use crate::sample::Sample;
 use crate::sample::history::History;
 use crate::sample::sampler::{Plan, Sampler, SamplerControl, Target};
-
 use crate::source::host::HostSource;
 use crate::source::processes::ProcessTable;
 use crate::source::readers::{AllocatorsRead, Readers};
-
 use crate::ui;
 use crate::ui::view::View;
 use crate::worker::{Command, Worker};
 use crate::{panics, worker};
 
+mod arrivals;
+
+use arrivals::{Tables, booted, drawable, next_outcome, next_read, next_sample, next_table};
+
 /// The shortest time between two frames.
 const FRAME: Duration = Duration::from_millis(33);
-
-/// The newest process table, as the sampler publishes it.
-type Tables = watch::Receiver<Option<Arc<ProcessTable>>>;
 
 /// How the loop ended.
 enum End {
@@ -387,61 +385,5 @@ impl Dashboard {
         self.drawn = None;
         self.dirty = true;
         Ok(())
-    }
-}
-
-/// Resolves when the next frame is due and the terminal has taken the one before.
-async fn drawable(screen: &Screen, due: Instant) {
-    sleep_until(due).await;
-    screen.written().await;
-}
-
-async fn next_outcome(worker: Option<&mut Worker>) -> worker::Outcome {
-    match worker {
-        Some(worker) => match worker.outcomes.recv().await {
-            Some(outcome) => outcome,
-            None => pending().await,
-        },
-        None => pending().await,
-    }
-}
-
-async fn next_sample(samples: Option<&mut mpsc::Receiver<Sample>>) -> Sample {
-    match samples {
-        Some(samples) => match samples.recv().await {
-            Some(sample) => sample,
-            None => pending().await,
-        },
-        None => pending().await,
-    }
-}
-
-async fn next_table(tables: Option<&mut Tables>) -> Arc<ProcessTable> {
-    let Some(tables) = tables else { return pending().await };
-    loop {
-        if tables.changed().await.is_err() {
-            return pending().await;
-        }
-        if let Some(table) = tables.borrow_and_update().clone() {
-            return table;
-        }
-    }
-}
-
-async fn next_read(reading: Option<&mut JoinHandle<(Readers, AllocatorsRead)>>) -> Option<(Readers, AllocatorsRead)> {
-    match reading {
-        // A thread that panicked has ended the program already.
-        Some(handle) => handle.await.ok(),
-        None => pending().await,
-    }
-}
-
-async fn booted(booting: Option<&mut JoinHandle<Result<Found, String>>>) -> Result<Found, String> {
-    match booting {
-        Some(handle) => match handle.await {
-            Ok(found) => found,
-            Err(error) => Err(format!("looking for devices failed: {error}")),
-        },
-        None => pending().await,
     }
 }

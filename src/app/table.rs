@@ -1,11 +1,13 @@
 //! The process table: order, filter, selection, and the dialog that sends a signal.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::filter::Pattern;
+use super::job_tree::{Shown, tree};
 use super::{App, Effect, Focus, Open};
+use crate::attach::DeviceRead;
 use crate::reading::Reading;
 use crate::source::host::facts::ProcessKey;
 use crate::source::processes::{ProcessRow, ProcessTable};
@@ -66,7 +68,7 @@ impl SortBy {
 }
 
 /// Signals that the dialog offers, the gentle one first.
-pub const SIGNALS: [(&str, i32); 6] = [
+pub(super) const SIGNALS: [(&str, i32); 6] = [
     ("SIGTERM", 15),
     ("SIGINT", 2),
     ("SIGKILL", 9),
@@ -114,35 +116,13 @@ pub struct TableState {
 }
 
 /// Bytes of a counter over all devices of a process.
-fn over_devices(
-    read: &[crate::attach::DeviceRead],
-    counter: impl Fn(&crate::attach::DeviceRead) -> i64,
-) -> Option<u64> {
+fn over_devices(read: &[DeviceRead], counter: impl Fn(&DeviceRead) -> i64) -> Option<u64> {
     u64::try_from(read.iter().map(counter).sum::<i64>()).ok()
-}
-
-/// One line of the table.
-#[derive(Clone, Debug)]
-pub enum Shown<'a> {
-    /// A process, at its depth in the tree.
-    Process(usize, &'a ProcessRow),
-    /// The ranks of one job together: processes on the GPUs that have the same parent (torchrun, a launcher).
-    Job(u32, Vec<&'a ProcessRow>),
-}
-
-impl<'a> Shown<'a> {
-    /// The process, if it is one.
-    pub fn process(&self) -> Option<&'a ProcessRow> {
-        match self {
-            Shown::Process(_, row) => Some(row),
-            Shown::Job(..) => None,
-        }
-    }
 }
 
 /// What the table shows of an allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AllocatorFigures {
+pub(super) struct AllocatorFigures {
     /// allocated.
     pub allocated: Option<u64>,
     /// reserved.
@@ -153,7 +133,7 @@ pub struct AllocatorFigures {
 
 impl App {
     /// The allocator's figures of one process; our own come from our own allocator.
-    pub fn allocator_of(&self, pid: u32) -> AllocatorFigures {
+    pub(super) fn allocator_of(&self, pid: u32) -> AllocatorFigures {
         if pid == self.setup.own_pid {
             let s = &self.worker.stats;
             let whole = |v: i64| u64::try_from(v).ok();
@@ -176,7 +156,7 @@ impl App {
     }
 
     /// The rows that are shown, in order.
-    pub fn table_rows(&self) -> Vec<Shown<'_>> {
+    pub(super) fn table_rows(&self) -> Vec<Shown<'_>> {
         let Some(table) = &self.processes.rows else {
             return Vec::new();
         };
@@ -330,6 +310,7 @@ impl App {
         };
     }
 
+    /// F6: the next column.
     pub(super) fn sort_next(&mut self) {
         self.processes.sort = self.processes.sort.next();
         self.tell(format!("sorted by {}", self.processes.sort.word()));
@@ -351,158 +332,5 @@ impl App {
             }
             _ => {}
         }
-    }
-}
-
-/// Parents before their children, each family where its first member stands. Processes whose common parent is not on a
-/// GPU itself are the ranks of one job: they stand under a line with their sums.
-fn tree<'a>(rows: &[&'a ProcessRow]) -> Vec<Shown<'a>> {
-    let shown: HashMap<u32, &ProcessRow> = rows.iter().map(|r| (r.pid, *r)).collect();
-    let parent = |row: &ProcessRow| row.facts.value().map(|f| f.parent).filter(|p| *p != row.pid);
-    let mut children: HashMap<u32, Vec<&'a ProcessRow>> = HashMap::new();
-    for row in rows {
-        // The first process adopts orphans: they are no job.
-        if let Some(parent) = parent(row).filter(|p| *p > 1) {
-            children.entry(parent).or_default().push(row);
-        }
-    }
-    let mut out = Vec::new();
-    let mut done = HashSet::new();
-    for row in rows {
-        let siblings = match parent(row) {
-            Some(parent) if shown.contains_key(&parent) => continue,
-            Some(parent) => children.get(&parent).filter(|s| s.len() > 1).map(|s| (parent, s)),
-            None => None,
-        };
-        match siblings {
-            Some((job, ranks)) if !done.contains(&row.pid) => {
-                out.push(Shown::Job(job, ranks.clone()));
-                for rank in ranks {
-                    descend(1, rank, &children, &mut done, &mut out);
-                }
-            }
-            _ => descend(0, row, &children, &mut done, &mut out),
-        }
-    }
-    // Whoever is its own ancestor (a PID that was used again between two reads) is still shown.
-    out.extend(
-        rows.iter()
-            .filter(|r| !done.contains(&r.pid))
-            .map(|r| Shown::Process(0, r)),
-    );
-    out
-}
-
-/// A process and everything below it.
-fn descend<'a>(
-    depth: usize,
-    row: &'a ProcessRow,
-    children: &HashMap<u32, Vec<&'a ProcessRow>>,
-    done: &mut HashSet<u32>,
-    out: &mut Vec<Shown<'a>>,
-) {
-    let mut todo = vec![(depth, row)];
-    while let Some((depth, row)) = todo.pop() {
-        if done.insert(row.pid) {
-            out.push(Shown::Process(depth, row));
-            for child in children.get(&row.pid).into_iter().flatten().rev() {
-                todo.push((depth + 1, child));
-            }
-        }
-    }
-}
-
-/// A filter: a part of the text without regard to case, or a regular expression after `~`.
-enum Pattern {
-    All,
-    Part(String),
-    Expression(regex_lite::Regex),
-    /// An expression that is not complete yet hides nothing.
-    Incomplete,
-}
-
-/// True while the filter is an expression that cannot be read.
-pub(super) fn is_incomplete(filter: &str) -> bool {
-    matches!(Pattern::new(filter), Pattern::Incomplete)
-}
-
-impl Pattern {
-    fn new(text: &str) -> Self {
-        match text.strip_prefix('~') {
-            Some(expression) => regex_lite::Regex::new(expression).map_or(Pattern::Incomplete, Pattern::Expression),
-            None if text.is_empty() => Pattern::All,
-            None => Pattern::Part(text.to_lowercase()),
-        }
-    }
-
-    fn matches(&self, text: &str) -> bool {
-        match self {
-            Pattern::All | Pattern::Incomplete => true,
-            Pattern::Part(part) => text.to_lowercase().contains(part),
-            Pattern::Expression(expression) => expression.is_match(text),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::reading::WhyKind;
-    use crate::source::host::facts::{ProcessFacts, ProcessState};
-
-    fn row(pid: u32, parent: u32) -> ProcessRow {
-        ProcessRow {
-            pid,
-            facts: Reading::Is(ProcessFacts {
-                key: ProcessKey { pid, start_ticks: 1 },
-                parent,
-                state: ProcessState::Sleeping,
-                age: Reading::not_yet(),
-                uid: Reading::Is(0),
-                name: "python3".into(),
-                command: "python3 train.py".into(),
-                ns_pids: vec![pid],
-            }),
-            user: Reading::Is("root".into()),
-            container: None,
-            devices: Vec::new(),
-            holds: Vec::new(),
-            rss: Reading::missing(WhyKind::Absent, "-"),
-            pss: Reading::missing(WhyKind::Absent, "-"),
-            family: None,
-            note: None,
-        }
-    }
-
-    #[test]
-    fn ranks_of_one_launcher_stand_under_their_sum() {
-        let all = [row(10, 9), row(11, 9), row(20, 1), row(21, 20), row(30, 1)];
-        let rows: Vec<&ProcessRow> = all.iter().collect();
-        let drawn: Vec<String> = tree(&rows)
-            .iter()
-            .map(|s| match s {
-                Shown::Process(depth, r) => format!("{depth}:{}", r.pid),
-                Shown::Job(parent, ranks) => format!("job {parent}: {}", ranks.len()),
-            })
-            .collect();
-        assert_eq!(drawn, ["job 9: 2", "1:10", "1:11", "0:20", "1:21", "0:30"]);
-    }
-
-    #[test]
-    fn a_circle_of_parents_is_still_shown() {
-        let all = [row(10, 11), row(11, 10)];
-        let rows: Vec<&ProcessRow> = all.iter().collect();
-        assert_eq!(tree(&rows).len(), 2);
-    }
-
-    #[test]
-    fn filters_are_parts_or_expressions() {
-        assert!(Pattern::new("TRAIN").matches("python3 train.py"));
-        assert!(Pattern::new("~^py.*py$").matches("python3 train.py"));
-        assert!(!Pattern::new("~^train").matches("python3 train.py"));
-        assert!(
-            Pattern::new("~(").matches("anything"),
-            "an incomplete expression hides nothing"
-        );
     }
 }

@@ -1,6 +1,8 @@
 //! The process table as it is drawn.
 
-use super::table::{SIGNALS, Shown, Victim};
+use super::filter::Pattern;
+use super::job_tree::Shown;
+use super::table::{SIGNALS, Victim};
 use super::{App, Focus};
 use crate::reading::Reading;
 use crate::source::host::facts::ProcessFacts;
@@ -23,6 +25,7 @@ fn figure(value: Option<u64>) -> String {
 }
 
 impl App {
+    /// The table, if it is open.
     pub(super) fn table_view(&self) -> Option<Table> {
         if !self.table {
             return None;
@@ -40,7 +43,7 @@ impl App {
         }
         if self.processes.typing || !self.processes.filter.is_empty() {
             let cursor = if self.processes.typing { "_" } else { "" };
-            let broken = if super::table::is_incomplete(&self.processes.filter) {
+            let broken = if Pattern::new(&self.processes.filter).is_incomplete() {
                 " (no whole expression yet)"
             } else {
                 ""
@@ -75,6 +78,7 @@ impl App {
         })
     }
 
+    /// The cells of a process.
     fn process_row(&self, depth: usize, row: &ProcessRow) -> Vec<Piece> {
         let text = |t: String| Piece::new(t, Role::Text);
         let dim = |t: String| Piece::new(t, Role::Dim);
@@ -176,6 +180,7 @@ impl App {
         out
     }
 
+    /// The dialog that sends a signal.
     pub(super) fn signal_overlay(victim: &Victim, at: usize) -> Overlay {
         let text = |t: String| vec![Piece::new(t, Role::Text)];
         let mut lines = vec![

@@ -1,5 +1,5 @@
 //! The terminal: taken, drawn on, given back on every way out (design rule 12, AC-22), and sent nothing when nothing
-//! changed (AC-27). A terminal that takes no bytes delays nothing but its own frames ([`writer`]).
+//! changed (AC-27). A terminal that takes no bytes delays nothing but its own frames (`writer`).
 
 use std::io;
 

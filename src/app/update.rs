@@ -5,21 +5,13 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::action::{self, Action, Entry, Where};
-use super::{App, DEFAULT_ZOOM, Effect, Event, Focus, Held, LogEntry, Open, Paused};
+use super::{App, DEFAULT_ZOOM, Effect, Event, Focus, LogEntry, Open, Paused};
 use crate::clock::Moment;
-use crate::driver::StreamId;
-use crate::worker::{BlockKey, Command, Shape};
 
 /// Lengths of the time axis, in seconds: 10 s to 24 h (AC-32).
 const ZOOMS: [u64; 13] = [
     10, 20, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400,
 ];
-
-/// Keys that may wait for answers; more are typed by no hand.
-const HELD: usize = 1000;
-
-/// Streams that `S` goes through.
-const STREAMS: u64 = 4;
 
 impl App {
     /// Takes an event in and returns what is to be done about it.
@@ -182,103 +174,6 @@ impl App {
         Vec::new()
     }
 
-    /// An action on our own allocator. A deletion right behind another key waits for that key's answer, since it is about
-    /// the block that the answer brings; so does everything behind it.
-    fn own_action(&mut self, action: Action) -> Vec<Effect> {
-        let shape = self.sizes.shape().clone();
-        let about_a_block = matches!(action, Action::Delete | Action::RecordAndDelete);
-        if !self.held.is_empty() || (about_a_block && self.outstanding > 0) {
-            if self.held.len() < HELD {
-                self.held.push_back(Held { action, shape });
-            }
-            return Vec::new();
-        }
-        self.act_on_own(action, shape)
-    }
-
-    /// Performs the keys that waited, as far as they need wait no longer.
-    fn release_held(&mut self) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        while let Some(next) = self.held.front() {
-            let about_a_block = matches!(next.action, Action::Delete | Action::RecordAndDelete);
-            if about_a_block && self.outstanding > 0 {
-                break;
-            }
-            if let Some(Held { action, shape }) = self.held.pop_front() {
-                effects.extend(self.act_on_own(action, shape));
-            }
-        }
-        effects
-    }
-
-    fn act_on_own(&mut self, action: Action, shape: Shape) -> Vec<Effect> {
-        let dtype = self.sizes.dtype();
-        let command = match action {
-            Action::AllocGpu => Command::AllocGpu { shape, dtype },
-            Action::AllocCpu => Command::AllocCpu { shape, dtype },
-            Action::Delete | Action::RecordAndDelete => {
-                let Some(key) = self.selected_or_newest(action == Action::RecordAndDelete) else {
-                    self.tell("there is no block to delete: g allocates one on the GPU, c one in host memory");
-                    return Vec::new();
-                };
-                if action == Action::Delete {
-                    Command::Delete(key)
-                } else {
-                    Command::RecordAndDelete(key)
-                }
-            }
-            Action::DeleteAll => Command::DeleteAll,
-            Action::Flush => Command::Flush,
-            Action::Stream => {
-                self.streams = (self.worker.stream.0 + 1) % STREAMS;
-                Command::Stream(StreamId(self.streams))
-            }
-            Action::BusyStream => Command::BusyStream,
-            _ => Command::OutOfMemory,
-        };
-        self.send(command)
-    }
-
-    fn send(&mut self, command: Command) -> Vec<Effect> {
-        if let Some(sample) = &self.sample {
-            self.baseline = App::figures(sample);
-        }
-        self.outstanding += 1;
-        vec![Effect::Send(command)]
-    }
-
-    /// The selected live block, else the newest; pending ones are gone already.
-    fn selected_or_newest(&self, gpu_only: bool) -> Option<BlockKey> {
-        let live = || {
-            self.worker
-                .blocks
-                .iter()
-                .filter(move |b| !b.pending && (!gpu_only || b.place == crate::worker::Place::Gpu))
-        };
-        live()
-            .find(|b| Some(b.key) == self.selected)
-            .or_else(|| live().next_back())
-            .map(|b| b.key)
-    }
-
-    fn reset_peaks(&mut self) -> Vec<Effect> {
-        self.since_reset = true;
-        self.history.reset_peaks();
-        if self.watched.is_some() {
-            self.note(LogEntry {
-                at: self.now,
-                letter: 'R',
-                text: "sampled maxima start again; the process's own peaks stay".into(),
-                cost: String::new(),
-                refused: false,
-                address: None,
-            });
-            return Vec::new();
-        }
-        self.outstanding += 1;
-        vec![Effect::Send(Command::ResetPeaks)]
-    }
-
     fn pause(&mut self) {
         self.paused = match self.paused {
             Some(_) => None,
@@ -399,92 +294,6 @@ impl App {
         } else {
             self.focus = Focus::Graphs;
             self.selected = None;
-        }
-        Vec::new()
-    }
-
-    /// A key while an overlay is open; `None` lets the key act as usual.
-    fn in_overlay(&mut self, action: Action) -> Option<Vec<Effect>> {
-        if matches!(action, Action::Suspend | Action::Redraw) {
-            return None;
-        }
-        match (&mut self.open, action) {
-            (_, Action::Close | Action::Quit) => self.open = Open::Nothing,
-            (Open::Help(_), Action::Help) | (Open::Explain(_), Action::Explain) | (Open::Write(_), Action::Write) => {
-                self.open = Open::Nothing;
-            }
-            (Open::Help(at) | Open::Explain(at), move_action) => {
-                *at = match move_action {
-                    Action::RowUp => at.saturating_sub(1),
-                    Action::RowDown => *at + 1,
-                    Action::PageUp => at.saturating_sub(10),
-                    Action::PageDown => *at + 10,
-                    Action::Oldest => 0,
-                    Action::Newest => usize::MAX / 2,
-                    _ => *at,
-                };
-                // The pane stops at the last page; a position far beyond it would swallow the next key up.
-                *at = (*at).min(super::view::overlay_lines(self.setup.readonly));
-            }
-            (Open::Signal(_, at) | Open::Write(at), Action::RowUp) => *at = at.saturating_sub(1),
-            (Open::Signal(_, at), Action::RowDown) => *at = (*at + 1).min(super::table::SIGNALS.len() - 1),
-            (Open::Signal(victim, at), Action::Watch) => {
-                let effect = Effect::Signal(victim.key, super::table::SIGNALS[*at].1);
-                self.open = Open::Nothing;
-                return Some(vec![effect]);
-            }
-            (Open::Write(at), Action::RowDown) => *at = (*at + 1).min(super::view::WRITABLE.len() - 1),
-            (Open::Write(at), Action::Watch) => {
-                let at = *at;
-                self.open = Open::Nothing;
-                return Some(self.write(at));
-            }
-            _ => {}
-        }
-        Some(Vec::new())
-    }
-
-    /// Enter in the chooser of what to write.
-    fn write(&mut self, at: usize) -> Vec<Effect> {
-        let stamp = self.now.0.as_millis();
-        let path = |kind: &str| {
-            self.setup
-                .folder
-                .join(format!("alloctop-{}-{stamp}.{kind}", self.setup.own_pid))
-        };
-        match at {
-            0 if self.watched.is_some() => {
-                self.tell("a snapshot needs our own allocator: of another process only counters are read");
-                Vec::new()
-            }
-            0 => {
-                self.outstanding += 1;
-                vec![Effect::Send(Command::Snapshot(path("pickle")))]
-            }
-            1 => vec![Effect::WriteScreen(path("svg"))],
-            _ => vec![Effect::WriteText(path("json"), super::view::report_json(self))],
-        }
-    }
-
-    /// Typing in the configuration editor.
-    fn edit(&mut self, key: KeyEvent) -> Vec<Effect> {
-        let Open::Configure(text) = &mut self.open else {
-            return Vec::new();
-        };
-        match key.code {
-            KeyCode::Esc => self.open = Open::Nothing,
-            KeyCode::Enter => {
-                let conf = text.clone();
-                self.open = Open::Nothing;
-                self.draft = Some(conf.clone());
-                return self.send(Command::Reconfigure { conf, torch: None });
-            }
-            KeyCode::Backspace => {
-                text.pop();
-            }
-            KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => text.clear(),
-            KeyCode::Char(c) if !key.modifiers.contains(KeyModifiers::CONTROL) && text.len() < 500 => text.push(c),
-            _ => {}
         }
         Vec::new()
     }

@@ -4,24 +4,17 @@
 use ratatui::layout::Rect;
 
 use super::action::{TABLE, Where};
-use super::{App, Focus, Open};
+use super::{App, Focus};
 use crate::clock::Moment;
 use crate::reading::Reading;
 use crate::sample::bill::{Bill, LineKind};
 use crate::source::MemoryInfoVersion;
 use crate::ui::layout::{Areas, Shown};
-use crate::ui::text::{self, GLOSSARY, span};
+use crate::ui::text::{self, span};
 use crate::ui::theme::Role;
-use crate::ui::view::{self, BillLine, Column, Line, Overlay, Piece, Table, TimeAxis, View};
+use crate::ui::view::{self, BillLine, Column, Line, Piece, Table, TimeAxis, View};
 use crate::units::{Bytes, SignedBytes};
 use crate::worker::{LiveBlock, Place};
-
-/// What `w` can write: a name and what it is for.
-pub const WRITABLE: [(&str, &str); 3] = [
-    ("snapshot .pickle", "of our own allocator, for pytorch.org/memory_viz"),
-    ("screen .svg", "this frame as a picture"),
-    ("report .json", "figures, bill, blocks and counters"),
-];
 
 impl App {
     /// The view for a screen of `area`. Keeps the tops of the automatic y ranges for the next frame.
@@ -167,23 +160,8 @@ impl App {
                 bytes: l.bytes.value().map(|b| b.0),
             })
             .collect();
+        lines.extend(remainder(&bill));
         let mut notes = Vec::new();
-        if let Some(rest) = bill.unexplained {
-            lines.push(BillLine {
-                role: Role::Unexplained,
-                label: "unexplained".into(),
-                text: signed(rest),
-                bytes: u64::try_from(rest.0).ok(),
-            });
-        } else if let Some(rest) = bill.rest() {
-            let unknown: Vec<&str> = bill.unknown().map(LineKind::word).collect();
-            lines.push(BillLine {
-                role: Role::Unexplained,
-                label: format!("{} and unexplained", unknown.join(", ")),
-                text: signed(rest),
-                bytes: u64::try_from(rest.0).ok(),
-            });
-        }
         if bill.moving {
             notes.push("moving".to_string());
         }
@@ -303,64 +281,22 @@ impl App {
         let (text, _) = self.hint.as_ref()?;
         Some(Piece::new(text.clone(), Role::Warn))
     }
+}
 
-    fn overlay(&self, width: u16) -> Option<Overlay> {
-        match &self.open {
-            Open::Nothing => None,
-            Open::Help(scroll) => Some(Overlay {
-                title: "keys".into(),
-                lines: help_lines(self.setup.readonly, width),
-                scroll: *scroll,
-                foot: "arrows scroll, Esc closes".into(),
-                input: None,
-            }),
-            Open::Explain(scroll) => Some(Overlay {
-                title: "what each figure is".into(),
-                lines: glossary_lines(width),
-                scroll: *scroll,
-                foot: "arrows scroll, Esc closes".into(),
-                input: None,
-            }),
-            Open::Configure(text) => Some(Overlay {
-                title: "configuration of a fresh allocator".into(),
-                lines: vec![
-                    vec![Piece::new("PYTORCH_CUDA_ALLOC_CONF, for example:", Role::Dim)],
-                    vec![Piece::new("expandable_segments:True", Role::Text)],
-                    vec![Piece::new(
-                        "max_split_size_mb:64,garbage_collection_threshold:0.8",
-                        Role::Text,
-                    )],
-                    vec![Piece::new("roundup_power2_divisions:[256:1,512:2,>:8]", Role::Text)],
-                    vec![Piece::new("Own blocks are deleted and flushed first.", Role::Warn)],
-                ],
-                scroll: 0,
-                foot: "Enter applies, ^U clears, Esc closes".into(),
-                input: Some(("conf".into(), text.clone())),
-            }),
-            Open::Signal(victim, at) => Some(App::signal_overlay(victim, *at)),
-            Open::Write(at) => Some(Overlay {
-                title: "write to a file".into(),
-                lines: WRITABLE
-                    .iter()
-                    .enumerate()
-                    .map(|(i, (name, what))| {
-                        let role = if i == *at { Role::Selected } else { Role::Text };
-                        vec![
-                            Piece::new(format!(" {name:<18}"), role),
-                            Piece::new(format!(" {what}"), Role::Dim),
-                        ]
-                    })
-                    .chain([
-                        vec![],
-                        vec![Piece::new(format!("into {}", self.setup.folder.display()), Role::Dim)],
-                    ])
-                    .collect(),
-                scroll: 0,
-                foot: "arrows choose, Enter writes, Esc closes".into(),
-                input: None,
-            }),
-        }
-    }
+/// The line of what no other line accounts for; lines that are unknown are in it and named.
+fn remainder(bill: &Bill) -> Option<BillLine> {
+    let (rest, label) = if let Some(rest) = bill.unexplained {
+        (rest, "unexplained".to_string())
+    } else {
+        let unknown: Vec<&str> = bill.unknown().map(LineKind::word).collect();
+        (bill.rest()?, format!("{} and unexplained", unknown.join(", ")))
+    };
+    Some(BillLine {
+        role: Role::Unexplained,
+        label,
+        text: signed(rest),
+        bytes: u64::try_from(rest.0).ok(),
+    })
 }
 
 /// A signed amount as a figure of the bill: the plus is the joint before it.
@@ -398,98 +334,4 @@ fn block_columns() -> Vec<Column> {
         column("age", 5, true, 4),
         column("st", 2, true, 3),
     ]
-}
-
-/// Lines of the help for a screen of `width` cells: long explanations go on under themselves.
-fn help_lines(readonly: bool, width: u16) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    for entry in TABLE.iter().filter(|e| !(readonly && e.place == Where::Others)) {
-        let mut lead = vec![Piece::new(format!("{:<12}", entry.keys.join(" ")), Role::Key)];
-        if width >= 80 {
-            lead.push(Piece::new(format!("{:<11}", entry.place.label()), Role::Dim));
-        }
-        hang(&mut lines, &lead, entry.does, width);
-    }
-    lines.push(Vec::new());
-    lines.extend(glossary_lines(width));
-    lines
-}
-
-fn glossary_lines(width: u16) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for (word, meaning) in GLOSSARY {
-        let lead = [Piece::new(format!("{word:<20}"), Role::Key)];
-        hang(&mut lines, &lead, meaning, width);
-    }
-    lines
-}
-
-/// Adds `text` after `lead`; what does not fit on the line goes on below it, indented as far.
-fn hang(lines: &mut Vec<Line>, lead: &[Piece], text: &str, width: u16) {
-    let indent: u16 = lead.iter().map(|p| crate::ui::pane::width(&p.text)).sum();
-    let room = width.saturating_sub(indent + 4).max(12);
-    for (i, part) in crate::ui::pane::wrap(text, room).into_iter().enumerate() {
-        let mut line = if i == 0 {
-            lead.to_vec()
-        } else {
-            vec![Piece::new(" ".repeat(usize::from(indent)), Role::Dim)]
-        };
-        line.push(Piece::new(part, Role::Text));
-        lines.push(line);
-    }
-}
-
-/// The longest overlay's number of lines on the narrowest screen: scrolling stops there.
-pub(super) fn overlay_lines(readonly: bool) -> usize {
-    help_lines(readonly, crate::ui::layout::MINIMUM.0).len()
-}
-
-/// Figures, bill, blocks and counters as one JSON text (key `w`). Bytes are integers, unknown is null.
-pub fn report_json(app: &App) -> String {
-    let sample = app.shown();
-    let figures = sample.map(|s| App::figures(s)).unwrap_or_default();
-    let bill = sample.map(|s| Bill::of(s));
-    let device = sample.and_then(|s| s.device.identity.value());
-    let lines: serde_json::Map<String, serde_json::Value> = bill
-        .iter()
-        .flat_map(|b| b.lines.iter())
-        .map(|l| {
-            (
-                l.kind.word().to_string(),
-                serde_json::json!(l.bytes.value().map(|b| b.0)),
-            )
-        })
-        .collect();
-    let blocks: Vec<serde_json::Value> = app
-        .worker
-        .blocks
-        .iter()
-        .map(|b| {
-            serde_json::json!({
-                "id": b.key.0, "place": if b.place == Place::Gpu { "gpu" } else { "cpu" }, "shape": b.shape.dimensions(),
-                "dtype": b.dtype.name(), "bytes": b.bytes.0, "block_bytes": b.block_bytes.0, "pending": b.pending,
-                "stream": b.stream.0,
-            })
-        })
-        .collect();
-    let own = app.watched.is_none();
-    let document = serde_json::json!({
-        "schema": "alloctop.report/1",
-        "version": env!("CARGO_PKG_VERSION"),
-        "seconds_since_start": app.now.secs(),
-        "pid": app.watched.unwrap_or(app.setup.own_pid),
-        "device": device.map(|d| serde_json::json!({
-            "index": d.index, "name": d.name, "uuid": d.uuid, "simulated": d.simulated,
-        })),
-        "torch_rules": own.then_some(&app.worker.torch),
-        "configuration": own.then_some(&app.worker.conf),
-        "rss_bytes": figures[0], "process_vram_bytes": figures[1], "allocated_bytes": figures[2], "reserved_bytes": figures[3],
-        "bill": { "total_bytes": bill.as_ref().and_then(|b| b.total.value().map(|t| t.0)), "lines": lines,
-            "unexplained_bytes": bill.and_then(|b| b.unexplained).and_then(|u| i64::try_from(u.0).ok()) },
-        "blocks": if own { Some(blocks) } else { None },
-        "memory_stats": sample.and_then(|s| s.counters.value()).map(|c| crate::once::stats_map(c)),
-    });
-    let mut out = serde_json::to_string_pretty(&document).unwrap_or_else(|error| text::json_error(&error));
-    out.push('\n');
-    out
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::allocator::stats::DeviceStats;
 use crate::clock::{Clock, Moment};
 use crate::reading::{Reading, WhyKind};
 use crate::sample::{DeviceSample, OwnCost, Sample};
@@ -19,11 +18,14 @@ use crate::source::processes::container::in_nested_namespace;
 use crate::source::processes::{DeviceSurvey, ProcessTable, TableReader};
 use crate::source::{DeviceIdentity, DeviceMonitor};
 
+mod counters;
 mod device;
 mod host;
 mod pacer;
 mod station;
 
+use counters::{CounterAnswer, CounterQuestion, counter_reader};
+pub use counters::{CounterSource, CounterSources, CountersRead};
 use device::{DeviceAnswer, DeviceQuestion, DeviceReader};
 use host::{HostAnswer, HostQuestion, HostReader};
 pub use pacer::{LONGEST, SHORTEST};
@@ -59,26 +61,6 @@ impl Target {
         }
     }
 }
-
-/// One read of an allocator's counters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CountersRead {
-    /// The counters of the device that is shown.
-    pub counters: Reading<Arc<DeviceStats>>,
-    /// They are the last good ones and not of this read (allocator-spec 7.7).
-    pub stale: bool,
-    /// The process's own number of the device.
-    pub cuda_index: Option<u32>,
-}
-
-/// Where an allocator's counters come from: our own allocator, or an attached process. Called on a thread of its own.
-pub trait CounterSource: Send {
-    /// The counters for the device that is shown, if that is known.
-    fn read(&mut self, shown: Option<&DeviceIdentity>) -> CountersRead;
-}
-
-/// Makes the counter source of a target; called on the counters' thread when the target changes, so it may take its time.
-pub type CounterSources = Box<dyn FnMut(Target) -> Box<dyn CounterSource> + Send>;
 
 /// What a sampler is made of.
 pub struct Plan {
@@ -170,22 +152,6 @@ pub struct Sampler {
     last: Last,
     lost: u32,
     nested: bool,
-}
-
-#[derive(Debug)]
-struct CounterQuestion {
-    target: Target,
-    /// Counts how often a process was chosen: choosing a PID again takes whoever has it now.
-    choice: u64,
-    shown: Option<DeviceIdentity>,
-}
-
-#[derive(Debug)]
-struct CounterAnswer {
-    target: Target,
-    choice: u64,
-    at: Moment,
-    read: CountersRead,
 }
 
 /// The newest answer of each source.
@@ -433,24 +399,4 @@ impl Sampler {
 /// A source that has not answered for too long.
 fn late<T>(what: &str, age: Duration) -> Reading<T> {
     Reading::missing(WhyKind::Late, format!("{what} did not answer for {} s", age.as_secs()))
-}
-
-/// Answers questions about counters; makes a new source whenever a target is chosen.
-fn counter_reader(
-    mut sources: CounterSources,
-    clock: Arc<dyn Clock>,
-) -> impl FnMut(CounterQuestion) -> CounterAnswer + Send {
-    let mut current: Option<((Target, u64), Box<dyn CounterSource>)> = None;
-    move |question| {
-        let asked = (question.target, question.choice);
-        current.take_if(|(of, _)| *of != asked);
-        let (_, source) = current.get_or_insert_with(|| (asked, sources(question.target)));
-        let at = clock.now();
-        CounterAnswer {
-            target: question.target,
-            choice: question.choice,
-            at,
-            read: source.read(question.shown.as_ref()),
-        }
-    }
 }
