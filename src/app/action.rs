@@ -180,7 +180,7 @@ pub const TABLE: &[Entry] = &[
     entry(Action::Larger, &["]"], Where::Own, None, "a larger next block"),
     entry(Action::Stream, &["S"], Where::Own, None, "the next stream becomes the current one"),
     entry(Action::RecordAndDelete, &["r"], Where::Own, None,
-        "record_stream on another stream, then delete: the block stays pending while that stream is busy"),
+        "record_stream on another stream, then delete: pending until that stream's work has ended and the next g or f notices"),
     entry(Action::BusyStream, &["n"], Where::Own, None, "give a side stream work for some seconds"),
     entry(Action::OutOfMemory, &["o"], Where::Own, None,
         "run out of memory on purpose (memory fraction; within the budget)"),

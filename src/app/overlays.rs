@@ -24,31 +24,30 @@ impl App {
             Open::Explain(scroll) => Some(pages("what each figure is", glossary_lines(width), *scroll)),
             Open::Configure(text) => Some(editor(text)),
             Open::Signal(victim, at) => Some(App::signal_overlay(victim, *at)),
-            Open::Write(at) => Some(self.chooser(*at)),
+            Open::Write(at) => Some(self.chooser(*at, width)),
         }
     }
 
     /// What to write to a file, and where it goes.
-    fn chooser(&self, at: usize) -> Overlay {
+    fn chooser(&self, at: usize, width: u16) -> Overlay {
+        let mut lines = Vec::new();
+        for (i, (name, what)) in WRITABLE.iter().enumerate() {
+            let role = if i == at { Role::Selected } else { Role::Text };
+            hang(
+                &mut lines,
+                &[Piece::new(format!(" {name:<18}"), role), Piece::new(" ", Role::Dim)],
+                what,
+                width,
+            );
+        }
+        lines.push(Vec::new());
+        let folder = self.setup.folder.display().to_string();
+        hang(&mut lines, &[Piece::new("into ", Role::Dim)], &folder, width);
         Overlay {
             title: "write to a file".into(),
-            lines: WRITABLE
-                .iter()
-                .enumerate()
-                .map(|(i, (name, what))| {
-                    let role = if i == at { Role::Selected } else { Role::Text };
-                    vec![
-                        Piece::new(format!(" {name:<18}"), role),
-                        Piece::new(format!(" {what}"), Role::Dim),
-                    ]
-                })
-                .chain([
-                    vec![],
-                    vec![Piece::new(format!("into {}", self.setup.folder.display()), Role::Dim)],
-                ])
-                .collect(),
+            lines,
             scroll: 0,
-            foot: "arrows choose, Enter writes, Esc closes".into(),
+            foot: "arrows, Enter writes, Esc closes".into(),
             input: None,
         }
     }
@@ -71,14 +70,15 @@ fn editor(text: &str) -> Overlay {
     Overlay {
         title: "configuration of a fresh allocator".into(),
         lines: vec![
-            vec![Piece::new("PYTORCH_CUDA_ALLOC_CONF, for example:", Role::Dim)],
+            vec![Piece::new("Own blocks go first: deleted, flushed.", Role::Warn)],
+            vec![Piece::new("PYTORCH_CUDA_ALLOC_CONF, e.g.", Role::Dim)],
             example("expandable_segments:True"),
-            example("max_split_size_mb:64,garbage_collection_threshold:0.8"),
-            example("roundup_power2_divisions:[256:1,512:2,>:8]"),
-            vec![Piece::new("Own blocks are deleted and flushed first.", Role::Warn)],
+            example("max_split_size_mb:64"),
+            example("garbage_collection_threshold:0.8"),
+            example("roundup_power2_divisions:[256:1,>:8]"),
         ],
         scroll: 0,
-        foot: "Enter applies, ^U clears, Esc closes".into(),
+        foot: "Enter, ^U clears, Esc closes".into(),
         input: Some(("conf".into(), text.to_string())),
     }
 }

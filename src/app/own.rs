@@ -41,6 +41,8 @@ impl App {
 
     /// The command of a key, about the blocks that there are now.
     fn act_on_own(&mut self, action: Action, shape: Shape) -> Vec<Effect> {
+        // What an action does is to be seen: it ends a pause.
+        self.paused = None;
         let dtype = self.sizes.dtype();
         let command = match action {
             Action::AllocGpu => Command::AllocGpu { shape, dtype },

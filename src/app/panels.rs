@@ -80,7 +80,7 @@ impl App {
             title: if self.scale == crate::ui::axis::Scale::Auto {
                 title.into()
             } else {
-                format!("{title} · {}", self.scale.word())
+                format!("{title} [{}]", self.scale.word())
             },
             short,
             role,
@@ -129,7 +129,7 @@ impl App {
                 continue;
             };
             let is_free = |c: &u128| taken.iter().all(|t| u128::from(t.0) != *c);
-            let free = (0..=2).filter_map(|shift| cell.checked_sub(shift)).find(is_free);
+            let free = (0..=1).filter_map(|shift| cell.checked_sub(shift)).find(is_free);
             taken.extend(free.map(|c| (c as u16, mark.letter)));
         }
         taken

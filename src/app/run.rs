@@ -296,7 +296,7 @@ impl Dashboard {
             Ok(()) => format!("written: {}", path.display()),
             Err(error) => format!("{} cannot be written: {error}; pass --folder DIR", path.display()),
         };
-        self.app.tell(said);
+        self.app.say(said);
     }
 
     /// Everything that was found goes to work.

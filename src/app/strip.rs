@@ -223,7 +223,7 @@ impl App {
         };
         let live = self.worker.blocks.iter().find(|b| b.address == block.address);
         let mut text = format!("{:x}: {state}, block {}", block.address, Bytes(block.size));
-        if block.requested > 0 {
+        if block.requested > 0 && block.state != BlockState::Free {
             text += &format!(", asked for {}", Bytes(block.requested));
         }
         if let Some(live) = live {
@@ -250,6 +250,9 @@ impl App {
                     .take(4)
                     .map(|e| format!("  {:.1} s  {} {}", e.at.secs(), e.text, e.cost)),
             );
+            if lines.len() == 1 {
+                lines.push("  no event of this session begins at its address".into());
+            }
         }
         lines
     }

@@ -259,7 +259,11 @@ impl App {
             return Vec::new();
         }
         let pid = row.pid;
-        self.watch((pid != self.setup.own_pid).then_some(pid))
+        let wanted = (pid != self.setup.own_pid).then_some(pid);
+        if wanted == self.watched {
+            self.tell(format!("the panels are those of process {pid} already"));
+        }
+        self.watch(wanted)
     }
 
     /// A: stop or resume reading one process's allocator.

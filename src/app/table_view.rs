@@ -196,7 +196,7 @@ impl App {
             title: "send a signal?".into(),
             lines,
             scroll: 0,
-            foot: "arrows choose, Enter sends, Esc closes".into(),
+            foot: "arrows, Enter sends, Esc closes".into(),
             input: None,
         }
     }

@@ -74,6 +74,7 @@ impl App {
             self.tell(hint);
             return Vec::new();
         }
+        self.hint = None;
         self.act(entry.action)
     }
 
@@ -201,8 +202,12 @@ impl App {
             return self.move_in_strip(step, 0, 0);
         }
         let by = self.zoom / 10;
+        // Before the oldest sample there is nothing to be seen.
+        let oldest = self.history.oldest().unwrap_or_default();
         match &mut self.paused {
-            Some(paused) if step < 0 => paused.cursor = Moment(paused.cursor.0.saturating_sub(by)),
+            Some(paused) if step < 0 => {
+                paused.cursor = Moment(paused.cursor.0.saturating_sub(by)).max(oldest).min(paused.at);
+            }
             Some(paused) => paused.cursor = Moment(paused.cursor.0 + by).min(paused.at),
             None => {
                 self.panel = (self.panel + 4).wrapping_add_signed(step) % 4;

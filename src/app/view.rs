@@ -23,6 +23,7 @@ impl App {
             alone: self.alone,
             table: self.table,
             strip: self.strip,
+            long: crate::ui::pane::wrap(&self.sentence.0, area.width.saturating_sub(1)).len() > 2,
         };
         let areas = Areas::of(area, shown);
         let range = self.time_range();
@@ -76,6 +77,12 @@ impl App {
 
     fn header(&self) -> Line {
         let mut pieces = vec![Piece::new("alloctop", Role::Figure)];
+        if let Some(paused) = &self.paused {
+            pieces.push(Piece::new(
+                format!("PAUSED {}", span(self.now.since(paused.at))),
+                Role::Warn,
+            ));
+        }
         let sample = self.shown();
         if let Some(pid) = self.watched {
             pieces.push(Piece::new(format!("process {pid}"), Role::Figure));
@@ -102,12 +109,7 @@ impl App {
         if self.watched.is_none() && !self.worker.torch.is_empty() {
             pieces.push(Piece::new(format!("rules of torch {}", self.worker.torch), Role::Text));
         }
-        if let Some(paused) = &self.paused {
-            pieces.push(Piece::new(
-                format!("PAUSED {}", span(self.now.since(paused.at))),
-                Role::Warn,
-            ));
-        }
+
         if let Some(sample) = sample {
             let every = sample.interval.as_millis();
             pieces.push(Piece::new(format!("every {every} ms"), Role::Dim));
@@ -162,6 +164,9 @@ impl App {
             .collect();
         lines.extend(remainder(&bill));
         let mut notes = Vec::new();
+        if self.paused.as_ref().is_some_and(|p| p.cursor < p.at) {
+            notes.push("of the pause, not of the cursor".to_string());
+        }
         if bill.moving {
             notes.push("moving".to_string());
         }
@@ -265,6 +270,7 @@ impl App {
                 Where::Table => self.table,
                 Where::Everywhere | Where::Graphs => true,
             })
+            .filter(|e| self.watched.is_none() || e.action != super::action::Action::Strip)
             .filter_map(|e| {
                 let word = e.footer?;
                 let key = match e.keys[0] {

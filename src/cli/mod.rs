@@ -62,7 +62,7 @@ pub struct Cli {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that can be typed")]
 pub struct Options {
     /// Watch this process (reading only); more than one, separated by commas, with --once and --json
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = parse::pid)]
     pub pid: Vec<u32>,
 
     /// Driver of the embedded allocator
@@ -95,7 +95,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse::size, global = true)]
     pub budget: Option<Bytes>,
 
-    /// Rules of this PyTorch release (2.0 to 2.15)
+    /// Rules of this PyTorch release (2.0 to 2.15; one that was never examined gets those of the nearest older)
     #[arg(long, value_name = "VERSION", global = true)]
     pub torch: Option<String>,
 

@@ -25,6 +25,14 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A process id.
+pub fn pid(text: &str) -> Result<u32, String> {
+    match text.trim().parse() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err("write the number of a process, e.g. -p 4242".into()),
+    }
+}
+
 /// `800000000`, `512KiB`, `4GiB`: binary units with their i, since a bare GB means two things.
 pub fn size(text: &str) -> Result<Bytes, String> {
     let text = text.trim();

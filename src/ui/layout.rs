@@ -15,6 +15,8 @@ pub struct Shown {
     pub table: bool,
     /// The block strip.
     pub strip: bool,
+    /// The sentence is a long one (an OOM text): it gets more rows where there are some to spare.
+    pub long: bool,
 }
 
 /// Areas of one frame. An area that has no room is empty (`Rect::ZERO`) and is not drawn.
@@ -83,6 +85,7 @@ impl Areas {
         let h = area.height;
         areas.sentence = rest.bottom(match (h, area.width) {
             (..16, _) | (..30, 180..) => 1,
+            (24.., _) if shown.long => 4,
             (20.., ..100) => 3,
             _ => 2,
         });
@@ -174,6 +177,7 @@ mod tests {
                         alone: (bits & 1 != 0).then_some(2),
                         table: bits & 2 != 0,
                         strip: bits & 4 != 0,
+                        long: bits & 2 == 0,
                     };
                     let area = Rect::new(0, 0, width, height);
                     let a = Areas::of(area, shown);

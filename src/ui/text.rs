@@ -221,7 +221,7 @@ pub fn sentence(outcome: &Outcome) -> String {
             id.0
         ),
         Ok(Done::Busy(id, time)) => format!(
-            "Stream {} has work for {}. r records it on a block and deletes that block: it stays pending until the work ends.",
+            "Stream {} has work for {}. r records it on a block and deletes that block: it stays pending until the work has ended and the next g or f notices.",
             id.0,
             span(*time)
         ),
@@ -271,7 +271,7 @@ fn deleted(outcome: &Outcome, blocks: usize, gpu: Bytes, cpu: Bytes, pending: us
         };
         parts.push(if pending > 0 {
             format!(
-                "{gpu} left allocated, but {pending} of the blocks wait for another stream's work (pending): the next g or f after its end can use them. Reserved and the driver's figure did not move."
+                "{gpu} left allocated but not active: pending, an event on another stream is outstanding. The next g or f looks whether it is done. Reserved and the driver's figure did not move."
             )
         } else {
             format!("del freed {gpu} inside the cache: allocated fell, reserved and the driver's figure did not. {next}")

@@ -68,8 +68,8 @@ fn every_other_key_acts() {
     press("-", "-60 s");
     press("--", "-5 min");
     press("=", "-60 s");
-    press("y", "· total");
-    press("y", "log");
+    press("y", "[total]");
+    press("y", "[log]");
     press("y", "y scale: auto");
     press("m", "mark 1");
     press("?", "allocate a block on the GPU");

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{frame, graph, put, put_right, width, wrap};
+use super::{frame, graph, put, put_right, width};
 use crate::ui::Look;
 use crate::ui::glyphs::GlyphSet;
 use crate::ui::theme::Role;
@@ -89,22 +89,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, panel: &Panel, time: &TimeAxis, look: 
         time_axis(buf, &parts, panel, time, look);
     }
     if !known && let Some(note) = &panel.note {
-        for (i, text) in wrap(&note.text, parts.plot.width.saturating_sub(1))
-            .iter()
-            .enumerate()
-            .take(parts.plot.height as usize)
-        {
-            let y = parts.plot.y + i as u16;
-            put(
-                buf,
-                parts.plot.x + 1,
-                y,
-                parts.plot.width - 1,
-                text,
-                look.theme.style(note.role),
-                look,
-            );
-        }
+        let area = Rect {
+            x: parts.plot.x,
+            ..parts.plot
+        };
+        super::wrapped(buf, area, note, look);
     }
 }
 
