@@ -59,7 +59,7 @@ impl App {
         self.note(LogEntry {
             at,
             letter: '!',
-            text: "CUDA context and kernels (first use)".into(),
+            text: "first use: CUDA context, kernels".into(),
             cost: format!("{bytes} in {}", text::duration(took)),
             refused: false,
             address: None,

@@ -23,7 +23,7 @@ fn the_lesson_g_d_f_moves_the_right_curves() {
     s.see("SIMULATED");
     s.type_keys("g");
     s.see("1 live");
-    s.see("CUDA context");
+    s.see("first use: CUDA context");
     let text = s.wait("reserved 20 MiB", |t| t.contains("20.0 MiB") && t.contains("4.00 MiB"));
     assert!(text.contains("cuMemAlloc"), "{text}");
     s.type_keys("d");
