@@ -136,7 +136,12 @@ impl Report {
 
     /// One line a check, its next step on a line of its own.
     pub fn text(&self) -> String {
-        let width = self.checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
+        let width = self
+            .checks
+            .iter()
+            .map(|c| c.name.chars().count())
+            .max()
+            .unwrap_or_default();
         let line = |check: &Check| {
             let step = check.next_step.as_ref();
             let step = step.map_or_else(String::new, |step| format!("{:6}{:width$}  -> {step}\n", "", ""));

@@ -203,27 +203,21 @@ impl App {
 }
 
 fn columns() -> Vec<Column> {
-    let column = |head, width, right, rank| Column {
-        head,
-        width,
-        right,
-        rank,
-    };
     vec![
-        column("", 1, false, 12),
-        column("PID", 7, false, 20),
-        column("user", 8, false, 6),
-        column("GPU", 3, false, 9),
-        column("VRAM", 8, true, 15),
-        column("RSS", 8, true, 14),
-        column("PSS", 8, true, 3),
-        column("allocated", 9, true, 13),
-        column("reserved", 8, true, 12),
-        column("cached", 8, true, 8),
-        column("ctx+libs", 8, true, 7),
-        column("SM %", 4, true, 5),
-        column("S", 1, false, 4),
-        column("age", 6, true, 2),
-        column("command", 20, false, 16),
+        Column::new("", 1, false, 12),
+        Column::new("PID", 7, false, 20),
+        Column::new("user", 8, false, 6),
+        Column::new("GPU", 3, false, 9),
+        Column::new("VRAM", 8, true, 15),
+        Column::new("RSS", 8, true, 14),
+        Column::new("PSS", 8, true, 3),
+        Column::new("allocated", 9, true, 13),
+        Column::new("reserved", 8, true, 12),
+        Column::new("cached", 8, true, 8),
+        Column::new("ctx+libs", 8, true, 7),
+        Column::new("SM %", 4, true, 5),
+        Column::new("S", 1, false, 4),
+        Column::new("age", 6, true, 2),
+        Column::new("command", 20, false, 16),
     ]
 }

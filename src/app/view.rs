@@ -324,20 +324,14 @@ fn role_of(kind: LineKind) -> Role {
 }
 
 fn block_columns() -> Vec<Column> {
-    let column = |head, width, right, rank| Column {
-        head,
-        width,
-        right,
-        rank,
-    };
     vec![
-        column("id", 4, false, 9),
-        column("on", 4, false, 8),
-        column("shape", 12, false, 5),
-        column("dtype", 8, false, 2),
-        column("bytes", 8, true, 7),
-        column("block", 8, true, 6),
-        column("age", 5, true, 4),
-        column("st", 2, true, 3),
+        Column::new("id", 4, false, 9),
+        Column::new("on", 4, false, 8),
+        Column::new("shape", 12, false, 5),
+        Column::new("dtype", 8, false, 2),
+        Column::new("bytes", 8, true, 7),
+        Column::new("block", 8, true, 6),
+        Column::new("age", 5, true, 4),
+        Column::new("st", 2, true, 3),
     ]
 }

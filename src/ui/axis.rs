@@ -53,7 +53,10 @@ impl Axis {
     pub fn choose(scale: Scale, highest: u64, limit: Option<u64>, before: Option<u64>) -> Axis {
         let top = match (scale, limit) {
             (Scale::Total, Some(limit)) => nice_above(limit.max(highest)),
-            (Scale::Log, limit) => limit.unwrap_or(0).max(highest).max(2 * LOG_FLOOR).next_power_of_two(),
+            (Scale::Log, limit) => limit
+                .map_or(highest, |l| l.max(highest))
+                .max(2 * LOG_FLOOR)
+                .next_power_of_two(),
             _ => {
                 let wanted = nice_above(highest.saturating_add(highest / 16).max(MIB));
                 match before {

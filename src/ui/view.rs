@@ -138,6 +138,18 @@ pub struct Column {
     pub rank: u8,
 }
 
+impl Column {
+    /// A column.
+    pub const fn new(head: &'static str, width: u16, right: bool, rank: u8) -> Self {
+        Column {
+            head,
+            width,
+            right,
+            rank,
+        }
+    }
+}
+
 /// One segment of the block strip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StripSegment {

@@ -92,11 +92,11 @@ fn find(wanted: &CudaDevice) -> Result<CUdevice, DriverError> {
     let mut count: c_int = 0;
     // SAFETY: `count` outlives the call, which writes one int.
     check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
-    let seen = u32::try_from(count).unwrap_or(0);
+    let seen = u32::try_from(count).unwrap_or_default();
     match wanted {
         CudaDevice::Ordinal(n) if *n < seen => get(*n),
         CudaDevice::Ordinal(n) => Err(unavailable(&format!(
-            "CUDA sees {seen} device(s), so there is no device {n}; choose a smaller --device, check \
+            "CUDA sees {seen} device(s), so there is no device {n}; choose another with --gpu, or check \
              CUDA_VISIBLE_DEVICES"
         ))),
         CudaDevice::Uuid(uuid) => {

@@ -46,8 +46,9 @@ pub(super) fn memory(raw: &RawMemory) -> Result<DeviceMemory, Fault> {
     let known = |n| known64(n).ok_or(Fault::Blank);
     let (total, used, free) = (known(raw.total)?, known(raw.used)?, known(raw.free)?);
     let reserved = raw.reserved.and_then(known64);
-    let sum = [used, free, reserved.unwrap_or(0)]
+    let sum = [Some(used), Some(free), reserved]
         .into_iter()
+        .flatten()
         .map(u128::from)
         .sum::<u128>();
     if total == 0 || sum > u128::from(total) {

@@ -21,7 +21,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, overlay: &Overlay, look: Look) {
             if overlay.input.is_some() { 60 } else { 0 },
         ])
         .max()
-        .unwrap_or(0)
+        .unwrap_or_default()
         .saturating_add(4);
     let extra = 3 + u16::from(overlay.input.is_some());
     let wanted_height = (overlay.lines.len().min(500) as u16).saturating_add(extra);

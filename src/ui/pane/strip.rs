@@ -52,9 +52,9 @@ pub fn draw(buf: &mut Buffer, area: Rect, strip: &Strip, look: Look) {
         .iter()
         .map(|s| width(&s.label))
         .max()
-        .unwrap_or(0)
+        .unwrap_or_default()
         .min(inner.width / 2);
-    let largest = strip.segments.iter().map(|s| s.bytes).max().unwrap_or(0).max(1);
+    let largest = strip.segments.iter().map(|s| s.bytes).max().unwrap_or_default().max(1);
     let bar_width = inner.width.saturating_sub(label_width + 1);
     for (i, segment) in strip.segments.iter().skip(strip.first).take(rows as usize).enumerate() {
         let y = inner.y + head + i as u16;
