@@ -74,6 +74,12 @@ fn descend<'a>(
     while let Some((depth, row)) = todo.pop() {
         if done.insert(row.pid) {
             out.push(Shown::Process(depth, row));
+            // A launcher that is in the table itself (torchrun holds the device files open): its ranks' sum stands under it.
+            let below = children.get(&row.pid).into_iter().flatten();
+            let ranks: Vec<&ProcessRow> = below.copied().filter(|c| !c.devices.is_empty()).collect();
+            if ranks.len() > 1 {
+                out.push(Shown::Job(row.pid, ranks));
+            }
             for child in children.get(&row.pid).into_iter().flatten().rev() {
                 todo.push((depth + 1, child));
             }
@@ -86,6 +92,7 @@ mod tests {
     use super::*;
     use crate::reading::{Reading, WhyKind};
     use crate::source::host::facts::{ProcessFacts, ProcessKey, ProcessState};
+    use crate::source::processes::DeviceShare;
 
     fn row(pid: u32, parent: u32) -> ProcessRow {
         ProcessRow {
@@ -123,6 +130,30 @@ mod tests {
             })
             .collect();
         assert_eq!(drawn, ["job 9: 2", "1:10", "1:11", "0:20", "1:21", "0:30"]);
+    }
+
+    #[test]
+    fn ranks_of_a_launcher_in_the_table_have_their_sum_under_it() {
+        let rank = |pid| ProcessRow {
+            devices: vec![DeviceShare {
+                index: 0,
+                uuid: "GPU-0".into(),
+                vram: Reading::not_yet(),
+                kinds: Vec::new(),
+                sm_percent: Reading::not_yet(),
+            }],
+            ..row(pid, 20)
+        };
+        let all = [row(20, 5), rank(21), rank(22), row(23, 20)];
+        let rows: Vec<&ProcessRow> = all.iter().collect();
+        let drawn: Vec<String> = tree(&rows)
+            .iter()
+            .map(|s| match s {
+                Shown::Process(depth, r) => format!("{depth}:{}", r.pid),
+                Shown::Job(parent, ranks) => format!("job {parent}: {}", ranks.len()),
+            })
+            .collect();
+        assert_eq!(drawn, ["0:20", "job 20: 2", "1:21", "1:22", "1:23"]);
     }
 
     #[test]
